@@ -1,1 +1,14 @@
-//! To be filled.
+//! The rules of taints and tolerations, for nodes and for devices. Pure: no Kubernetes client, no clock, no randomness, no I/O.
+//!
+//! What flows through: [`object`]s go into the [`fleet`], out comes the set of touched pods; [`verdict`] judges one pod over
+//! its node and all devices of its claims; [`plan`] turns verdicts into actions for a moment in time. Time and first
+//! observations are arguments everywhere. [`alloc`] answers which devices a request may get, and why each other may not.
+
+pub mod device;
+pub mod node;
+pub mod object;
+pub mod taint;
+pub mod toleration;
+
+pub use taint::{Effect, Taint};
+pub use toleration::{Operator, Toleration};

@@ -1,0 +1,1 @@
+//! Which device taints a request tolerates.

@@ -1,0 +1,1 @@
+//! Which node taints a pod tolerates.
