@@ -1,2 +1,33 @@
-//! To be filled.
-fn main() {}
+//! `cargo xtask ...`: what a person who works on the project repeats. One module per subcommand.
+
+mod gen_proto;
+
+use std::path::Path;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "What a person who works on the project repeats")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Write the Rust code of kubelet's gRPC contracts anew from proto/proto
+    Gen(gen_proto::Args),
+}
+
+fn main() -> Result<()> {
+    match Args::parse().task {
+        Task::Gen(args) => gen_proto::run(&args),
+    }
+}
+
+/// The folder of the workspace. An xtask is always run from its own checkout, so the place where it was compiled is the place to work in.
+fn repository_root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here)
+}
