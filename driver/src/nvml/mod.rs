@@ -1,0 +1,33 @@
+//! The NVML room: the only place of the agent that touches NVML, and the only one that may use `unsafe`.
+//!
+//! Everything that leaves it is plain data ([`Update`], [`Scan`], [`GpuReading`], [`Snapshot`]); no handle does.
+//!
+//! ```text
+//!  libnvidia-ml.so.1 ── Session (open, identify, snapshot) ──┐
+//!                                                            │   one std thread and one event set a GPU
+//!  Supervisor task ──┬─ opens, retries, scans at a slow pace ─┼─ Monitor 0000:3b:00.0 ─┐
+//!                    ├─ watchdog over every call's deadline   ├─ Monitor 0000:86:00.0 ─┤
+//!                    └─ release / reopen / look               └─ ...                   │
+//!                               └────────── Update ──────────────── Update::Signal ────┴──► one bounded channel
+//! ```
+//!
+//! - A GPU is looked up by its PCI address, never by UUID or serial: those look-ups fail for all while any GPU is lost.
+//! - A call may hang in a wedged driver. It then holds up only the thread of its own GPU; the watchdog tells of it.
+//! - No library, no driver, a wrong version: told as [`Update::Unavailable`] and tried again without end.
+//! - [`Supervisor::release`] lets every handle go (a GPU reset needs that), [`Supervisor::reopen`] takes them back.
+
+mod address;
+mod error;
+mod reading;
+mod signal;
+mod snapshot;
+mod types;
+
+pub use address::{ParsePciAddressError, PciAddress};
+pub use error::OpenError;
+pub use reading::{CallError, Code, Reading};
+pub use signal::{Event, Signal, SignalKind, Update};
+pub use snapshot::{Ecc, Fabric, Pcie, Presence, Process, RemappedRows, RepairPending, Snapshot, Thermal};
+pub use types::{
+    ComputeCapability, CudaVersion, GpuReading, MigMode, MigReading, MigState, Missing, Scan, Unidentified, Versions,
+};
