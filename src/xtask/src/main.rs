@@ -1,6 +1,8 @@
 //! `cargo xtask ...`: what a person who works on the project repeats. One module per subcommand.
 
 mod gen_proto;
+mod go_tool;
+mod kubectl;
 
 use std::path::Path;
 
@@ -18,11 +20,14 @@ struct Args {
 enum Task {
     /// Write the Rust code of kubelet's gRPC contracts anew from proto/proto
     Gen(gen_proto::Args),
+    /// Build the real kubectl 1.37 from its Go module, once, and print its path
+    Kubectl,
 }
 
 fn main() -> Result<()> {
     match Args::parse().task {
         Task::Gen(args) => gen_proto::run(&args),
+        Task::Kubectl => kubectl::run(),
     }
 }
 
