@@ -5,6 +5,7 @@
 //! observations are arguments everywhere. [`alloc`] answers which devices a request may get, and why each other may not.
 
 pub mod device;
+pub mod matching;
 pub mod node;
 pub mod object;
 pub mod taint;
