@@ -1,0 +1,150 @@
+//! The API objects that scenarios make, as a person would write them.
+
+use serde_json::{Value, json};
+
+/// The DRA driver, and the class that offers its whole GPUs.
+pub const DRIVER: &str = "gpu.devicetaint.dev";
+/// The namespace of every scenario; it carries the label that admin access needs.
+pub const NAMESPACE: &str = "story";
+/// The key that administrators mark devices with (`kubectl device taint`).
+pub const MAINTENANCE: &str = "devicetaint.dev/maintenance";
+
+/// The namespace of the scenarios, open for admin access (KEP-5018).
+#[must_use]
+pub fn namespace() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": NAMESPACE, "labels": {"resource.kubernetes.io/admin-access": "true"}},
+    })
+}
+
+/// A claim with one request, built up field by field.
+#[derive(Clone, Debug)]
+pub struct ClaimSpec {
+    name: String,
+    request: Value,
+}
+
+/// A claim for one GPU.
+#[must_use]
+pub fn claim(name: &str) -> ClaimSpec {
+    ClaimSpec { name: name.to_owned(), request: json!({"deviceClassName": DRIVER}) }
+}
+
+impl ClaimSpec {
+    /// Asks for `count` GPUs.
+    #[must_use]
+    pub fn count(mut self, count: u64) -> Self {
+        self.request["count"] = json!(count);
+        self
+    }
+
+    /// Asks for admin access: the device may be in use by others.
+    #[must_use]
+    pub fn admin(mut self) -> Self {
+        self.request["adminAccess"] = json!(true);
+        self
+    }
+
+    /// Asks for the card with this UUID.
+    #[must_use]
+    pub fn uuid(self, uuid: &str) -> Self {
+        self.selector(&format!("device.attributes[\"gpu.nvidia.com\"].uuid == \"{uuid}\""))
+    }
+
+    /// Adds a CEL selector.
+    #[must_use]
+    pub fn selector(mut self, expression: &str) -> Self {
+        push(&mut self.request["selectors"], json!({"cel": {"expression": expression}}));
+        self
+    }
+
+    /// Tolerates a key with effect NoExecute, for some seconds or for ever.
+    #[must_use]
+    pub fn tolerates(mut self, key: &str, seconds: Option<i64>) -> Self {
+        push(&mut self.request["tolerations"], no_execute(key, seconds));
+        self
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn build(self) -> Value {
+        json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": self.name, "namespace": NAMESPACE},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": self.request}]}},
+        })
+    }
+}
+
+/// A pod with one container, built up field by field.
+#[derive(Clone, Debug)]
+pub struct PodSpec {
+    object: Value,
+}
+
+/// A pod without claims.
+#[must_use]
+pub fn pod(name: &str) -> PodSpec {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
+        "spec": {
+            "containers": [{"name": "main", "image": "busybox:stable", "command": ["sleep", "infinity"], "imagePullPolicy": "IfNotPresent"}],
+            "terminationGracePeriodSeconds": 1,
+        },
+    });
+    PodSpec { object }
+}
+
+impl PodSpec {
+    /// Uses a claim of this name.
+    #[must_use]
+    pub fn claim(mut self, claim: &str) -> Self {
+        push(&mut self.object["spec"]["resourceClaims"], json!({"name": "gpu", "resourceClaimName": claim}));
+        self.object["spec"]["containers"][0]["resources"] = json!({"claims": [{"name": "gpu"}]});
+        self
+    }
+
+    /// Must run on this node.
+    #[must_use]
+    pub fn on(mut self, node: &str) -> Self {
+        self.object["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+        self
+    }
+
+    /// Tolerates a node taint's key with effect NoExecute, for some seconds or for ever.
+    #[must_use]
+    pub fn tolerates(mut self, key: &str, seconds: Option<i64>) -> Self {
+        push(&mut self.object["spec"]["tolerations"], no_execute(key, seconds));
+        self
+    }
+
+    /// Sets an annotation.
+    #[must_use]
+    pub fn annotate(mut self, key: &str, value: &str) -> Self {
+        self.object["metadata"]["annotations"][key] = json!(value);
+        self
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn build(self) -> Value {
+        self.object
+    }
+}
+
+fn no_execute(key: &str, seconds: Option<i64>) -> Value {
+    let mut toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute"});
+    if let Some(seconds) = seconds {
+        toleration["tolerationSeconds"] = json!(seconds);
+    }
+    toleration
+}
+
+fn push(list: &mut Value, item: Value) {
+    match list {
+        Value::Array(items) => items.push(item),
+        other => *other = json!([item]),
+    }
+}

@@ -1,0 +1,95 @@
+//! The programs under test, built once.
+//!
+//! Plain `cargo test` builds neither the stand-in library nor the other crates' programs, so whoever needs them calls
+//! [`Programs::build`]: one `cargo build --workspace` per process, in the profile of the caller, under cargo's own lock.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Where the built programs lie.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// Builds the workspace once and says where the programs are.
+    ///
+    /// # Errors
+    /// When cargo cannot be run or the build fails; cargo's own words are on stderr.
+    pub fn build() -> Result<Self> {
+        static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+        let built = BUILT.get_or_init(|| build_workspace().map_err(|error| format!("{error:#}")));
+        match built {
+            Ok(folder) => Ok(Self { folder: folder.clone() }),
+            Err(error) => bail!("{error}"),
+        }
+    }
+
+    /// The node agent.
+    #[must_use]
+    pub fn gpu_driver(&self) -> PathBuf {
+        self.folder.join("gpu-driver")
+    }
+
+    /// The controller.
+    #[must_use]
+    pub fn controller(&self) -> PathBuf {
+        self.folder.join("device-taint-controller")
+    }
+
+    /// The kubectl plugin.
+    #[must_use]
+    pub fn kubectl_device(&self) -> PathBuf {
+        self.folder.join("kubectl-device")
+    }
+
+    /// The small cluster.
+    #[must_use]
+    pub fn sim(&self) -> PathBuf {
+        self.folder.join("sim")
+    }
+
+    /// The case runner.
+    #[must_use]
+    pub fn cases(&self) -> PathBuf {
+        self.folder.join("cases")
+    }
+
+    /// Links the stand-in library into `folder` under the name that a driver would find, and gives its path.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn link_nvml(&self, folder: &Path) -> Result<PathBuf> {
+        let link = folder.join("libnvidia-ml.so.1");
+        std::os::unix::fs::symlink(self.folder.join("libnvidia_ml.so"), &link)
+            .with_context(|| format!("cannot link the stand-in library as {}", link.display()))?;
+        Ok(link)
+    }
+}
+
+/// The folder that cargo put this very program under: `target/debug`, or `target/release`.
+fn profile_folder() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("cannot tell where this program lies")?;
+    let parent = program.parent().context("this program lies in no folder")?;
+    let inner = parent.file_name().is_some_and(|name| name == "deps" || name == "examples");
+    Ok(if inner { parent.parent().unwrap_or(parent) } else { parent }.to_path_buf())
+}
+
+fn build_workspace() -> Result<PathBuf> {
+    let folder = profile_folder()?;
+    let target = folder.parent().context("the profile's folder lies in no target folder")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(&cargo);
+    command.args(["build", "--workspace", "--target-dir"]).arg(target);
+    command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    if folder.file_name().is_some_and(|name| name == "release") {
+        command.arg("--release");
+    }
+    let status = command.status().with_context(|| format!("cannot run {} to build the programs", cargo.display()))?;
+    ensure!(status.success(), "`cargo build --workspace` failed ({status}); see its output above");
+    Ok(folder)
+}
