@@ -1,0 +1,38 @@
+//! What we read of each kind: slim structs for serde, and their way into [`taints::object`].
+//!
+//! Unknown fields are skipped, so that a later Kubernetes does no harm; absent, `null` and empty are kept apart where the API
+//! gives them a different meaning. An object that cannot be understood becomes an error with its name in it, and never a guess.
+
+mod claim;
+mod guarded;
+mod meta;
+mod node;
+mod pod;
+mod rule;
+mod slice;
+
+pub use claim::ClaimWire;
+pub use guarded::{Guarded, Malformed, decode};
+pub use node::NodeWire;
+pub use pod::PodWire;
+pub use rule::RuleWire;
+pub use slice::SliceWire;
+
+use crate::kind::Kind;
+
+/// A slim struct of one kind, and what the rules make of it.
+pub trait Wire: serde::de::DeserializeOwned {
+    /// The kind.
+    const KIND: Kind;
+    /// The object that rules read.
+    type Object: Clone + std::fmt::Debug + Send + 'static;
+
+    /// The object that rules read.
+    ///
+    /// # Errors
+    /// A sentence about the field that cannot be understood.
+    fn into_object(self) -> Result<Self::Object, String>;
+}
+
+#[cfg(test)]
+mod tests;
