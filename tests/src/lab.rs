@@ -33,6 +33,8 @@ pub struct Plan {
     pub controller: Vec<String>,
     /// Further flags of each agent.
     pub driver: Vec<String>,
+    /// A policy file of the agents, on top of the one that they ship with.
+    pub policy: Option<&'static str>,
 }
 
 impl Default for Plan {
@@ -44,6 +46,7 @@ impl Default for Plan {
             gpus: 8,
             controller: flags(&["--device-mode", "enforce", "--node-mode", "enforce"]),
             driver: flags(&["--poll-interval", "250ms", "--quiet-period", "1s"]),
+            policy: None,
         }
     }
 }
@@ -201,10 +204,23 @@ impl Lab {
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         std::fs::write(folder.join("boot_id"), format!("boot-1-of-{name}\n"))?;
         self.programs.link_nvml(&folder)?;
+        if let Some(policy) = self.plan.policy {
+            std::fs::write(folder.join("policy.yaml"), policy)?;
+        }
         let gpus = Gpus::install(&folder, name, self.plan.gpus)?;
         let node = Node { name: name.to_owned(), gpus, folder, kubelet: None, driver: None, driver_address: None };
         self.nodes.insert(name.to_owned(), node);
         self.start_kubelet(name)
+    }
+
+    /// Adds a node whose NVML answers `code` to `function` from the start.
+    ///
+    /// # Errors
+    /// As [`Lab::add_node`].
+    pub async fn add_broken_node(&mut self, name: &str, function: &str, code: u32) -> Result<()> {
+        self.add_node(name).await?;
+        let fault = nvidia_ml::control::Fault::error(function, code);
+        self.node(name)?.gpus.change(|control| control.faults.push(fault))
     }
 
     /// Starts the kubelet of a node, or starts it again.
@@ -229,6 +245,7 @@ impl Lab {
     /// When it does not start.
     pub async fn start_driver(&mut self, name: &str) -> Result<()> {
         let (program, kubeconfig, flags) = (self.programs.gpu_driver(), self.kubeconfig.clone(), self.plan.driver.clone());
+        let has_policy = self.plan.policy.is_some();
         let node = self.node(name)?;
         let folder = node.folder.clone();
         let mut process = Process::start("gpu-driver", &program, &folder, |command| {
@@ -244,6 +261,9 @@ impl Lab {
             ];
             for (flag, file) in paths {
                 command.arg(flag).arg(folder.join(file));
+            }
+            if has_policy {
+                command.arg("--policy").arg(folder.join("policy.yaml"));
             }
             command.args(flags).env("FAKE_NVML_CONTROL", folder.join("gpus.json"));
         })?;

@@ -11,6 +11,7 @@ pub mod lab;
 pub mod objects;
 pub mod process;
 pub mod programs;
+pub mod programs_say;
 pub mod run;
 pub mod scenarios;
 pub mod stage;

@@ -143,6 +143,19 @@ impl Stage {
         Ok(results.into_iter().flatten().map(|result| (result.pool.clone(), result.device.clone())).collect())
     }
 
+    /// The one device that a claim was allocated.
+    ///
+    /// # Errors
+    /// When it has none, or several.
+    pub async fn only_device(&self, claim: &str) -> Result<Device> {
+        let devices = self.devices(claim).await?;
+        let mut all = devices.into_iter();
+        match (all.next(), all.next()) {
+            (Some(one), None) => Ok(one),
+            other => bail!("claim {claim} should hold one device, it holds {other:?}"),
+        }
+    }
+
     /// Waits until the slices of all nodes carry exactly these taints (`key=value:Effect` by device), and no others.
     ///
     /// # Errors

@@ -1,2 +1,122 @@
-//! To be filled.
-fn main() {}
+//! `kubectl device`: list, taint and untaint single devices.
+//!
+//! What flows through: [`cli`] parses, [`world`] reads the cluster once, [`list`] and [`mark`] decide purely, and this file
+//! writes: to the API server, and to the terminal. Exit codes: 0 done; 1 refused or failed; 2 a flag does not parse.
+
+mod cli;
+mod list;
+mod mark;
+mod table;
+mod target;
+mod world;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser;
+use cluster::{ConnectOptions, connect};
+use taints::object::DeviceId;
+
+use crate::cli::{Arguments, Command, ListArguments, TaintArguments, UntaintArguments};
+use crate::world::World;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to tell when stderr is closed.
+            writeln!(std::io::stderr(), "error: {error:#}").ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let options = ConnectOptions {
+        kubeconfig: arguments.connection.kubeconfig,
+        context: arguments.connection.context,
+        user_agent: concat!("kubectl-device/", env!("CARGO_PKG_VERSION")).to_owned(),
+    };
+    let client = connect(&options).await?;
+    match arguments.command {
+        Command::List(wish) => print(&list_devices(&World::read(&client).await?, &wish)?),
+        Command::Taint(wish) => taint(&client, &wish).await,
+        Command::Untaint(wish) => untaint(&client, &wish).await,
+    }
+}
+
+fn list_devices(world: &World, wish: &ListArguments) -> anyhow::Result<String> {
+    let rows = list::rows(world, &wish.nodes);
+    match wish.output {
+        cli::Output::Table => Ok(list::table(&rows, false)),
+        cli::Output::Wide => Ok(list::table(&rows, true)),
+        cli::Output::Name => Ok(list::names(&rows)),
+        cli::Output::Json => Ok(serde_json::to_string_pretty(&rows)? + "\n"),
+    }
+}
+
+async fn taint(client: &kube::Client, wish: &TaintArguments) -> anyhow::Result<()> {
+    let world = World::read(client).await?;
+    let version = world.rules_version()?;
+    let found = target::find(&world, &wish.target, wish.driver.as_deref())?;
+    let mark = mark::wished(&found, wish, who())?;
+    let existing = cluster::mark::get(client, version, &mark.name()).await?;
+    let step = mark::decide_taint(mark, existing.as_ref(), wish.overwrite)?;
+    let said = match step {
+        mark::Taint::Create(mark) => {
+            let stored = cluster::mark::create(client, version, &mark).await?;
+            mark::tainted_text(&found.id, &stored.rule, "tainted")
+        }
+        mark::Taint::Change(mark) => {
+            let stored = cluster::mark::apply(client, version, &mark).await?;
+            mark::tainted_text(&found.id, &stored.rule, "modified")
+        }
+        mark::Taint::Nothing(rule) => mark::tainted_text(&found.id, &rule, "already tainted"),
+    };
+    print(&said)
+}
+
+async fn untaint(client: &kube::Client, wish: &UntaintArguments) -> anyhow::Result<()> {
+    let world = World::read(client).await?;
+    let version = world.rules_version()?;
+    let found = target::find(&world, &wish.target, wish.driver.as_deref());
+    let id = match &found {
+        Ok(found) => found.id.clone(),
+        // A device that is not published now may still carry a mark: its name is enough to take it away.
+        Err(target::TargetError::Unknown { node, device, .. }) => unlisted(&world, node, device, wish.driver.as_deref())?,
+        Err(error) => anyhow::bail!("{error}"),
+    };
+    let rules = cluster::mark::list(client, version).await?;
+    let standing = found.as_ref().map(|found| found.taints.as_slice()).unwrap_or_default();
+    for stored in mark::decide_untaint(&id, &wish.taint, &rules, standing)? {
+        cluster::mark::delete(client, version, stored).await?;
+        print(&format!("device {}/{} untainted: {}\n", id.pool, id.device, stored.rule.taint))?;
+    }
+    Ok(())
+}
+
+/// The name of a device that no slice lists, from the marks that name it.
+fn unlisted(world: &World, node: &str, device: &str, driver: Option<&str>) -> anyhow::Result<DeviceId> {
+    let mut drivers: Vec<&str> = world.marked(node, device).filter(|named| driver.is_none_or(|want| want == *named)).collect();
+    drivers.dedup();
+    match drivers.as_slice() {
+        [driver] => Ok(DeviceId { driver: (*driver).to_owned(), pool: node.to_owned(), device: device.to_owned() }),
+        [] => anyhow::bail!("no slice lists device {node}/{device}, and no mark names it"),
+        several => anyhow::bail!("marks of several drivers name {node}/{device}: {}; choose with --driver", several.join(", ")),
+    }
+}
+
+/// Who runs this, for the mark: the user of the shell. It is a note for people, and proves nothing.
+fn who() -> Option<String> {
+    ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|name| !name.is_empty())
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // `kubectl device list | head` is no failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        done => Ok(done?),
+    }
+}

@@ -1,0 +1,178 @@
+//! What to do about a person's wish to taint or untaint a device: decided here, done by the caller.
+
+use cluster::mark::{DEFAULT_KEY, Mark, Stored};
+use taints::object::{DeviceId, Rule};
+use taints::{Effect, Taint as DeviceTaint};
+
+use crate::cli::TaintArguments;
+use crate::target::Found;
+
+/// Why a wish is refused. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WishError {
+    /// Not a taint, or not one that the API server takes.
+    #[error("{text}: {problem}")]
+    Taint {
+        /// What was written.
+        text: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It is there with another value.
+    #[error("the device has {there} already; change its value with --overwrite, or untaint first")]
+    Exists {
+        /// What is there.
+        there: String,
+    },
+    /// The name is taken by a rule that we did not make.
+    #[error("DeviceTaintRule {0} is not a mark of kubectl device; it is left alone")]
+    Foreign(String),
+    /// The driver put it there.
+    #[error("{taint} was put there by the driver {driver}, which takes it away when {clears}; only a mark of kubectl device can be untainted")]
+    Drivers {
+        /// The taint.
+        taint: String,
+        /// The driver.
+        driver: String,
+        /// What would clear it.
+        clears: String,
+    },
+    /// It is not there.
+    #[error("device {device} has no mark {taint}{others}")]
+    NotThere {
+        /// The device.
+        device: String,
+        /// What was to be taken away.
+        taint: String,
+        /// Which marks it has.
+        others: String,
+    },
+}
+
+/// What to write for a taint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Taint {
+    /// A new mark.
+    Create(Mark),
+    /// The same mark with another value, reason or expiry.
+    Change(Mark),
+    /// It is there as wished.
+    Nothing(Rule),
+}
+
+/// The mark that a person wishes, with the hardware that the name means now.
+pub(crate) fn wished(found: &Found, wish: &TaintArguments, by: Option<String>) -> anyhow::Result<Mark> {
+    let taint = parse(&wish.taint)?;
+    let expires_at = match wish.expires_in {
+        Some(span) => Some(now().saturating_add(span)?),
+        None => wish.expires_at,
+    };
+    Ok(Mark {
+        device: found.id.clone(),
+        key: taint.key,
+        value: taint.value,
+        effect: taint.effect,
+        identity: found.identity.clone(),
+        by,
+        reason: wish.reason.clone(),
+        expires_at,
+        careful: false,
+    })
+}
+
+/// The one place that reads a clock: an expiry that is given as a span begins now.
+#[expect(clippy::disallowed_methods, reason = "the edge: a person's span begins at this moment")]
+fn now() -> jiff::Timestamp {
+    jiff::Timestamp::now()
+}
+
+/// Reads `key=value:Effect` or `key:Effect`, and checks it as the API server would.
+fn parse(text: &str) -> Result<DeviceTaint, WishError> {
+    let wrong = |problem: String| WishError::Taint { text: text.to_owned(), problem };
+    let taint = taints::syntax::parse_taint(text).map_err(|error| wrong(error.to_string()))?;
+    let problems = taints::validate::device_taint(&taint, "");
+    let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    if said.is_empty() { Ok(taint) } else { Err(wrong(said.join("; "))) }
+}
+
+/// Decides between creating, changing, and leaving alone.
+pub(crate) fn decide_taint(mark: Mark, existing: Option<&Stored>, overwrite: bool) -> Result<Taint, WishError> {
+    let Some(stored) = existing else { return Ok(Taint::Create(mark)) };
+    if !stored.rule.managed {
+        return Err(WishError::Foreign(stored.rule.name.clone()));
+    }
+    let there = &stored.rule;
+    let same_value = there.taint.value == mark.value;
+    if !same_value && !overwrite {
+        return Err(WishError::Exists { there: there.taint.to_string() });
+    }
+    let same_words = there.reason == mark.reason && there.expires_at == mark.expires_at;
+    let same_card = there.identity == mark.identity;
+    if same_value && same_words && same_card { Ok(Taint::Nothing(there.clone())) } else { Ok(Taint::Change(mark)) }
+}
+
+/// Decides which marks to delete. `standing` are the driver's own taints, for the reason of a refusal.
+pub(crate) fn decide_untaint<'a>(
+    id: &DeviceId,
+    text: &str,
+    rules: &'a [Stored],
+    standing: &[DeviceTaint],
+) -> Result<Vec<&'a Stored>, WishError> {
+    let (key, effect) = pattern(text)?;
+    let fits = |taint: &DeviceTaint| taint.key == key && effect.as_ref().is_none_or(|effect| *effect == taint.effect);
+    let ours: Vec<&Stored> = rules.iter().filter(|stored| is_mark_of(&stored.rule, id)).collect();
+    let wanted: Vec<&Stored> = ours.iter().copied().filter(|stored| fits(&stored.rule.taint)).collect();
+    if !wanted.is_empty() {
+        return Ok(wanted);
+    }
+    if let Some(taint) = standing.iter().find(|taint| fits(taint)) {
+        let clears = clears(&taint.key).to_owned();
+        return Err(WishError::Drivers { taint: taint.to_string(), driver: id.driver.clone(), clears });
+    }
+    let marks: Vec<String> = ours.iter().map(|stored| stored.rule.taint.to_string()).collect();
+    let others = if marks.is_empty() { String::new() } else { format!("; its marks are {}", marks.join(", ")) };
+    Err(WishError::NotThere { device: format!("{}/{}", id.pool, id.device), taint: text.to_owned(), others })
+}
+
+/// Key and effect of `key`, `key:Effect`, `key=value:Effect`, each perhaps with a trailing minus, as kubectl takes them.
+fn pattern(text: &str) -> Result<(String, Option<Effect>), WishError> {
+    let plain = text.strip_suffix('-').unwrap_or(text);
+    let (left, effect) = match plain.split_once(':') {
+        Some((left, effect)) => (left, Some(Effect::from(effect))),
+        None => (plain, None),
+    };
+    let key = left.split_once('=').map_or(left, |(key, _)| key);
+    let unknown = effect.as_ref().is_some_and(|effect| matches!(effect, Effect::Other(_)));
+    if key.is_empty() || unknown {
+        let problem = format!("write key:Effect or key, such as {DEFAULT_KEY}:NoSchedule");
+        return Err(WishError::Taint { text: text.to_owned(), problem });
+    }
+    Ok((key.to_owned(), effect))
+}
+
+fn is_mark_of(rule: &Rule, id: &DeviceId) -> bool {
+    Mark::of_rule(rule).is_some_and(|mark| mark.device == *id)
+}
+
+/// What takes a taint of our driver's vocabulary away (docs/taints.md).
+fn clears(key: &str) -> &'static str {
+    match key.rsplit_once('/').map_or(key, |(_, name)| name) {
+        "lost" => "the GPU answers again at the same PCI address, with the same identity",
+        "recovery" => "NVML's recovery action reads none and a reset was seen, or stayed none for a while",
+        "xid" => "the fault's time is over, or a reset or reboot was seen, by the policy's row",
+        "memory" => "NVML's flag reads clear, after a reset, or never for a card that must be replaced",
+        "thermal" | "link" | "fabric" => "the condition has ended and stays ended",
+        "driver" => "NVML initialises again",
+        "unmonitored" => "monitoring works again",
+        _ => "its own rule says so",
+    }
+}
+
+/// What is told after a taint was written.
+pub(crate) fn tainted_text(id: &DeviceId, rule: &Rule, verb: &str) -> String {
+    let until = rule.expires_at.map(|time| format!(", until {time}")).unwrap_or_default();
+    format!("device {}/{} {verb}: {} (DeviceTaintRule {}{until})\n", id.pool, id.device, rule.taint, rule.name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+use super::*;
+
+use taints::object::{Identity, Selector};
+
+fn device() -> DeviceId {
+    DeviceId { driver: "gpu.devicetaint.dev".into(), pool: "n1".into(), device: "gpu-0000-3b-00-0".into() }
+}
+
+fn taint(text: &str) -> DeviceTaint {
+    parse(text).unwrap()
+}
+
+fn stored(taint: DeviceTaint, managed: bool) -> Stored {
+    let id = device();
+    let rule = Rule {
+        name: cluster::mark::name(&id, &taint.key, &taint.effect),
+        uid: "u1".into(),
+        selector: Some(Selector { driver: Some(id.driver), pool: Some(id.pool), device: Some(id.device) }),
+        taint,
+        careful: false,
+        identity: Identity { uuid: Some("GPU-1".into()), serial: None },
+        expires_at: None,
+        managed,
+        reason: None,
+        by: None,
+    };
+    Stored { rule, resource_version: "7".into() }
+}
+
+fn mark(text: &str) -> Mark {
+    let taint = taint(text);
+    Mark {
+        device: device(),
+        key: taint.key,
+        value: taint.value,
+        effect: taint.effect,
+        identity: Identity { uuid: Some("GPU-1".into()), serial: None },
+        by: Some("ada".into()),
+        reason: None,
+        expires_at: None,
+        careful: false,
+    }
+}
+
+#[test]
+fn a_new_mark_is_created_and_the_same_one_is_left_alone() {
+    let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
+    assert_eq!(decide_taint(wish.clone(), None, false), Ok(Taint::Create(wish.clone())));
+    let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), true);
+    assert_eq!(decide_taint(wish, Some(&there), false), Ok(Taint::Nothing(there.rule.clone())));
+}
+
+#[test]
+fn another_value_needs_overwrite() {
+    let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), true);
+    let wish = mark("devicetaint.dev/maintenance=cable:NoExecute");
+    let refused = decide_taint(wish.clone(), Some(&there), false).unwrap_err().to_string();
+    assert!(refused.contains("maintenance=fan:NoExecute") && refused.contains("--overwrite"), "{refused}");
+    assert_eq!(decide_taint(wish.clone(), Some(&there), true), Ok(Taint::Change(wish)));
+}
+
+#[test]
+fn another_reason_or_card_changes_the_mark_without_overwrite() {
+    let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), true);
+    let mut wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
+    wish.reason = Some("louder now".into());
+    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish.clone())));
+    wish.reason = None;
+    wish.identity.uuid = Some("GPU-2".into());
+    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish)));
+}
+
+#[test]
+fn a_rule_of_somebody_else_is_left_alone() {
+    let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), false);
+    let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
+    assert_eq!(decide_taint(wish, Some(&there), true), Err(WishError::Foreign(there.rule.name.clone())));
+    let rules = [there];
+    assert!(decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, &[]).is_err());
+}
+
+#[test]
+fn what_the_api_server_would_refuse_is_refused_before_it_is_sent() {
+    for (text, field) in [("k=v:PreferNoSchedule", "effect"), ("bad key=v:NoSchedule", "key"), ("k=b@d:NoSchedule", "value")] {
+        let refused = parse(text).unwrap_err().to_string();
+        assert!(refused.contains(text) && refused.contains(field), "{refused}");
+    }
+    for text in ["", "k", "k=v", ":NoSchedule", "k=v:"] {
+        assert!(parse(text).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn untaint_takes_one_effect_or_all_of_a_key() {
+    let rules = [
+        stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), true),
+        stored(taint("devicetaint.dev/maintenance:NoSchedule"), true),
+        stored(taint("example.org/other:NoSchedule"), true),
+    ];
+    let count = |text| decide_untaint(&device(), text, &rules, &[]).unwrap().len();
+    assert_eq!(count("devicetaint.dev/maintenance:NoExecute"), 1);
+    assert_eq!(count("devicetaint.dev/maintenance=fan:NoExecute-"), 1);
+    assert_eq!(count("devicetaint.dev/maintenance"), 2);
+    assert_eq!(count("devicetaint.dev/maintenance-"), 2);
+    let other = DeviceId { device: "gpu-0000-5d-00-0".into(), ..device() };
+    assert!(decide_untaint(&other, "devicetaint.dev/maintenance", &rules, &[]).is_err());
+}
+
+#[test]
+fn a_drivers_taint_is_not_taken_away_but_its_exit_is_told() {
+    let standing = [taint("gpu.devicetaint.dev/lost:NoSchedule")];
+    let refused = decide_untaint(&device(), "gpu.devicetaint.dev/lost", &[], &standing).unwrap_err().to_string();
+    assert!(refused.contains("gpu.devicetaint.dev") && refused.contains("answers again"), "{refused}");
+}
+
+#[test]
+fn what_is_not_there_is_an_error_that_names_what_is() {
+    let rules = [stored(taint("example.org/other:NoSchedule"), true)];
+    let refused = decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, &[]).unwrap_err().to_string();
+    assert!(refused.contains("n1/gpu-0000-3b-00-0") && refused.contains("example.org/other:NoSchedule"), "{refused}");
+}
