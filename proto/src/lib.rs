@@ -8,8 +8,12 @@
 //! | [`registration::v1`] | the driver | `plugins_registry/<driver>-reg.sock` |
 //! | [`dra::v1`], [`dra::v1beta1`], [`health::v1`], [`health::v1alpha1`] | the driver | the endpoint that it registered |
 //! | [`podresources::v1`] | kubelet | `pod-resources/kubelet.sock` |
+//!
+//! [`authority`] makes a tonic server understand kubelet's registration dial.
 
+pub mod authority;
 pub mod dra;
 pub mod health;
+mod hpack;
 pub mod podresources;
 pub mod registration;
