@@ -4,7 +4,9 @@ mod gen_proto;
 mod go_tool;
 mod kubectl;
 
+use std::io::{self, Write};
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -24,8 +26,19 @@ enum Task {
     Kubectl,
 }
 
-fn main() -> Result<()> {
-    match Args::parse().task {
+fn main() -> ExitCode {
+    match run(Args::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The chain in one line and no backtrace: the reader wants to know what to do. Where stderr is closed there is nobody to tell.
+            writeln!(io::stderr(), "error: {error:#}").ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
         Task::Gen(args) => gen_proto::run(&args),
         Task::Kubectl => kubectl::run(),
     }
