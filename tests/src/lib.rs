@@ -8,6 +8,7 @@ pub mod faults;
 pub mod gpus;
 pub mod http;
 pub mod lab;
+pub mod measure;
 pub mod objects;
 pub mod process;
 pub mod programs;

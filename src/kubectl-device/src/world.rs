@@ -24,6 +24,13 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// A cluster without objects.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        let server = Server { version: "v1.37.2".into(), release: (1, 37), rules: Some(RuleVersion::V1) };
+        Self { server, slices: Vec::new(), fleet: Fleet::default(), marks: Vec::new() }
+    }
+
     /// Reads the cluster: a few lists, page by page.
     pub(crate) async fn read(client: &Client) -> Result<Self> {
         let server = Server::discover(client).await?;

@@ -3,6 +3,7 @@
 mod gen_proto;
 mod go_tool;
 mod kubectl;
+mod measure;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,6 +25,11 @@ enum Task {
     Gen(gen_proto::Args),
     /// Build the real kubectl 1.37 from its Go module, once, and print its path
     Kubectl,
+    /// Take figures of the programs in release, one JSON object a line
+    Measure {
+        /// Only this group: agent, claims or controller
+        group: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -41,6 +47,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Gen(args) => gen_proto::run(&args),
         Task::Kubectl => kubectl::run(),
+        Task::Measure { group } => measure::run(group.as_deref()),
     }
 }
 

@@ -1,0 +1,206 @@
+//! What `kubectl device list` says of each device: health, taints of drivers and rules, who uses it.
+
+use serde::Serialize;
+use taints::fleet::{Fleet, Listed, Standing};
+use taints::object::{Attribute, Device, DeviceId};
+use taints::{Effect, Taint};
+
+use crate::table::columns;
+use crate::world::World;
+
+/// The key that a driver of ours gives a device that it cannot look after; its other None taints inform only.
+const UNMONITORED: &str = "gpu.devicetaint.dev/unmonitored";
+/// What an empty cell says.
+const NOTHING: &str = "-";
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Row {
+    node: String,
+    device: String,
+    driver: String,
+    pool: String,
+    uuid: Option<String>,
+    serial: Option<String>,
+    product: Option<String>,
+    health: Health,
+    taints: Vec<OnDevice>,
+    used_by: Vec<User>,
+}
+
+/// What the driver says of a device, by the taints that it put into its slice (terms of KEP-4680).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) enum Health {
+    /// It says nothing bad.
+    Healthy,
+    /// It keeps work away.
+    Unhealthy,
+    /// It cannot look.
+    Unknown,
+}
+
+impl Health {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "Healthy",
+            Self::Unhealthy => "Unhealthy",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// A taint, and the object that it stands in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OnDevice {
+    taint: String,
+    since: Option<jiff::Timestamp>,
+    from: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_applied: Option<&'static str>,
+}
+
+/// A pod that holds the device by a claim, or a claim that nobody uses now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct User {
+    claim: String,
+    pod: Option<String>,
+    admin_access: bool,
+}
+
+/// A line for each published device of these nodes, or of all, in the order of node, driver and device.
+pub(crate) fn rows(world: &World, nodes: &[String]) -> Vec<Row> {
+    let pools = world.fleet.pools().flat_map(|(driver, pool, _)| world.fleet.devices(driver, pool));
+    let mut rows: Vec<Row> = pools.map(|listed| row(&world.fleet, listed)).collect();
+    rows.retain(|row| nodes.is_empty() || nodes.contains(&row.node));
+    rows.sort_by(|a, b| (&a.node, &a.driver, &a.device).cmp(&(&b.node, &b.driver, &b.device)));
+    rows
+}
+
+fn row(fleet: &Fleet, listed: Listed<'_>) -> Row {
+    let id = listed.id();
+    let (slice, device) = (listed.slice, listed.device);
+    Row {
+        node: slice.node_name.clone().unwrap_or_else(|| slice.pool.clone()),
+        device: device.name.clone(),
+        driver: slice.driver.clone(),
+        pool: slice.pool.clone(),
+        uuid: device.identity.uuid.clone(),
+        serial: device.identity.serial.clone(),
+        product: product(device),
+        health: health(&device.taints),
+        taints: taints(fleet, listed, &id),
+        used_by: users(fleet, &id),
+    }
+}
+
+fn product(device: &Device) -> Option<String> {
+    let named = device.attributes.iter().find(|(name, _)| name.rsplit('/').next() == Some("productName"));
+    match named {
+        Some((_, Attribute::String(product))) => Some(product.clone()),
+        _ => None,
+    }
+}
+
+fn health(own: &[Taint]) -> Health {
+    if own.iter().any(|taint| taint.effect.blocks_new_work()) {
+        Health::Unhealthy
+    } else if own.iter().any(|taint| taint.key == UNMONITORED && taint.effect == Effect::None) {
+        Health::Unknown
+    } else {
+        Health::Healthy
+    }
+}
+
+fn taints(fleet: &Fleet, listed: Listed<'_>, id: &DeviceId) -> Vec<OnDevice> {
+    let own = listed.device.taints.iter().map(|taint| OnDevice {
+        taint: taint.to_string(),
+        since: taint.time_added,
+        from: format!("ResourceSlice {}", listed.slice.name),
+        not_applied: None,
+    });
+    let rules = fleet.rules_on(id).into_iter().map(|on| OnDevice {
+        taint: on.rule.taint.to_string(),
+        since: on.rule.taint.time_added,
+        from: format!("DeviceTaintRule {}", on.rule.name),
+        not_applied: match on.standing {
+            Standing::Applies => None,
+            Standing::TargetChanged => Some("the name means another card now"),
+            Standing::Unknown => Some("which card the name means is not known"),
+        },
+    });
+    own.chain(rules).collect()
+}
+
+fn users(fleet: &Fleet, id: &DeviceId) -> Vec<User> {
+    let mut users = Vec::new();
+    for claim in fleet.users(id) {
+        let results = claim.results.iter().flatten().filter(|result| result.id == *id);
+        let admin_access = results.clone().count() > 0 && results.into_iter().all(|result| result.admin_access);
+        let holders = fleet.holders(&claim.key);
+        let user = |pod: Option<String>| User { claim: claim.key.to_string(), pod, admin_access };
+        if holders.is_empty() {
+            users.push(user(None));
+        }
+        users.extend(holders.into_iter().map(|pod| user(Some(pod.key.to_string()))));
+    }
+    users
+}
+
+/// The rows for people.
+pub(crate) fn table(rows: &[Row], wide: bool) -> String {
+    if rows.is_empty() {
+        return "no devices are published\n".to_owned();
+    }
+    let mut headings = vec!["NODE", "DEVICE", "UUID", "PRODUCT", "HEALTH", "TAINTS", "USED BY"];
+    if wide {
+        headings.extend(["DRIVER", "SERIAL", "SINCE"]);
+    }
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, wide)).collect();
+    columns(&headings, &cells)
+}
+
+fn cells(row: &Row, wide: bool) -> Vec<String> {
+    let text = |value: &Option<String>| value.clone().unwrap_or_else(|| NOTHING.to_owned());
+    let mut cells = vec![
+        row.node.clone(),
+        row.device.clone(),
+        text(&row.uuid),
+        text(&row.product),
+        row.health.as_str().to_owned(),
+        joined(row.taints.iter().map(taint_cell)),
+        joined(row.used_by.iter().map(user_cell)),
+    ];
+    if wide {
+        let since = row.taints.iter().filter_map(|taint| taint.since).map(|time| time.to_string());
+        cells.extend([row.driver.clone(), text(&row.serial), joined(since)]);
+    }
+    cells
+}
+
+fn taint_cell(on: &OnDevice) -> String {
+    match on.not_applied {
+        None => on.taint.clone(),
+        Some(why) => format!("{} (not applied: {why})", on.taint),
+    }
+}
+
+fn user_cell(user: &User) -> String {
+    let who = user.pod.clone().unwrap_or_else(|| format!("claim {}", user.claim));
+    if user.admin_access { format!("{who} (admin)") } else { who }
+}
+
+fn joined(texts: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = texts.collect();
+    if all.is_empty() { NOTHING.to_owned() } else { all.join(",") }
+}
+
+/// The rows as `NODE/DEVICE`, as `taint` and `untaint` take them.
+pub(crate) fn names(rows: &[Row]) -> String {
+    rows.iter().map(|row| format!("{}/{}\n", row.node, row.device)).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+use super::*;
+
+use taints::fleet::Change;
+use taints::object::{
+    Allocated, Claim, ClaimRef, ClaimRefKind, Consumer, Identity, Key, Phase, Pod, Rule, Selector, Slice,
+};
+
+const DRIVER: &str = "gpu.devicetaint.dev";
+
+fn taint(text: &str) -> Taint {
+    let (left, effect) = text.split_once(':').unwrap();
+    let (key, value) = left.split_once('=').unwrap_or((left, ""));
+    Taint { key: key.into(), value: value.into(), effect: Effect::from(effect), time_added: Some("2026-11-30T12:00:00Z".parse().unwrap()) }
+}
+
+fn device(name: &str, uuid: &str, taints: &[&str]) -> Device {
+    Device {
+        name: name.into(),
+        taints: taints.iter().map(|text| taint(text)).collect(),
+        identity: Identity { uuid: Some(uuid.into()), serial: Some("1650".into()) },
+        attributes: [("gpu.nvidia.com/productName".to_owned(), Attribute::String("NVIDIA H100".into()))].into(),
+        ..Device::default()
+    }
+}
+
+fn slice() -> Slice {
+    Slice {
+        name: "s1".into(),
+        uid: "u-s1".into(),
+        driver: DRIVER.into(),
+        pool: "n1".into(),
+        generation: 1,
+        slice_count: 1,
+        node_name: Some("n1".into()),
+        devices: vec![
+            device("gpu-0", "GPU-aa", &[]),
+            device("gpu-1", "GPU-bb", &["gpu.devicetaint.dev/lost:NoSchedule"]),
+            device("gpu-2", "GPU-cc", &["gpu.devicetaint.dev/unmonitored=hung:None"]),
+        ],
+        ..Slice::default()
+    }
+}
+
+fn rule(uuid: &str) -> Rule {
+    Rule {
+        name: "dt-1".into(),
+        uid: "u-r".into(),
+        selector: Some(Selector { driver: Some(DRIVER.into()), pool: Some("n1".into()), device: Some("gpu-0".into()) }),
+        taint: taint("devicetaint.dev/maintenance=fan:NoExecute"),
+        careful: false,
+        identity: Identity { uuid: Some(uuid.into()), serial: None },
+        expires_at: None,
+        managed: true,
+        reason: None,
+        by: None,
+    }
+}
+
+fn claim(name: &str, device: &str, admin_access: bool, pod: Option<&str>) -> Claim {
+    let id = DeviceId { driver: DRIVER.into(), pool: "n1".into(), device: device.into() };
+    let consumer =
+        |pod: &str| Consumer { api_group: String::new(), resource: "pods".into(), name: pod.into(), uid: format!("u-{pod}") };
+    Claim {
+        key: Key::new("red", name),
+        uid: format!("u-{name}"),
+        results: Some(vec![Allocated { id, request: "gpu".into(), tolerations: Some(vec![]), admin_access, share_id: None }]),
+        reserved_for: pod.map(consumer).into_iter().collect(),
+        ..Claim::default()
+    }
+}
+
+fn pod(name: &str, claim: &str) -> Pod {
+    Pod {
+        key: Key::new("red", name),
+        uid: format!("u-{name}"),
+        node: Some("n1".into()),
+        phase: Phase::Running,
+        claims: vec![ClaimRef { claim: Some(claim.into()), kind: ClaimRefKind::Named }],
+        ..Pod::default()
+    }
+}
+
+fn world(rule_uuid: &str) -> World {
+    let mut world = World::empty();
+    let changes = [
+        Change::Slice(slice()),
+        Change::Rule(rule(rule_uuid)),
+        Change::Claim(claim("train", "gpu-0", false, Some("job-1"))),
+        Change::Claim(claim("watch", "gpu-0", true, Some("monitor"))),
+        Change::Claim(claim("idle", "gpu-1", false, None)),
+        Change::Pod(pod("job-1", "train")),
+        Change::Pod(pod("monitor", "watch")),
+    ];
+    for change in changes {
+        world.fleet.apply(change);
+    }
+    world
+}
+
+#[test]
+fn the_table_reads_well() {
+    insta::assert_snapshot!("list", table(&rows(&world("GPU-aa"), &[]), false));
+    insta::assert_snapshot!("list-wide", table(&rows(&world("GPU-aa"), &[]), true));
+}
+
+#[test]
+fn a_rule_for_another_card_is_shown_as_not_applied() {
+    let all = rows(&world("GPU-zz"), &[]);
+    assert_eq!(all[0].taints[0].not_applied, Some("the name means another card now"));
+}
+
+#[test]
+fn nodes_narrow_the_list() {
+    assert_eq!(rows(&world("GPU-aa"), &["n2".into()]), []);
+    assert_eq!(names(&rows(&world("GPU-aa"), &["n1".into()])), "n1/gpu-0\nn1/gpu-1\nn1/gpu-2\n");
+    assert_eq!(table(&[], false), "no devices are published\n");
+}
