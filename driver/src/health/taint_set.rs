@@ -1,0 +1,172 @@
+//! The taints of each device: for each key the worst of its open findings, plus the intents of people, within the limits of
+//! the API, with the times that the API server has stamped.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use taints::{Effect, Taint};
+
+use super::finding::Finding;
+use super::{CardHealth, Health};
+use crate::inventory::{Device, Inventory};
+use crate::policy::KEYS;
+
+/// Key of the taint that stands for those which had no room.
+const FOLDED: &str = "multiple";
+
+/// A taint that a person asked for on a device of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// Name of the device.
+    pub device: String,
+    /// The hardware that was meant, the card's UUID or the partition's. An intent for other hardware than the name means now
+    /// is not followed; `None` follows the name.
+    pub uuid: Option<String>,
+    /// The taint, with its full key.
+    pub taint: Taint,
+}
+
+/// What the API server takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Taints of one device: 16, before Kubernetes 1.35 4.
+    pub max_taints: usize,
+    /// Whether the effect `None` is known (1.35 and later). Without, informative taints are left out.
+    pub none_effect: bool,
+}
+
+impl Default for Limits {
+    /// Kubernetes 1.35 and later.
+    fn default() -> Self {
+        Self { max_taints: 16, none_effect: true }
+    }
+}
+
+/// Device, key, value, effect: a taint that must keep its time.
+pub(super) type StampKey = (String, String, String, Effect);
+
+/// When the API server says that a taint was added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stamp {
+    /// Name of the device.
+    pub device: String,
+    /// The taint with its time.
+    pub taint: Taint,
+}
+
+impl Stamp {
+    pub(super) fn from_entry((key, at): (&StampKey, &Timestamp)) -> Self {
+        let (device, key, value, effect) = key.clone();
+        Self { device, taint: Taint { key, value, effect, time_added: Some(*at) } }
+    }
+
+    pub(super) fn into_entry(self) -> (StampKey, Timestamp) {
+        let Taint { key, value, effect, time_added } = self.taint;
+        ((self.device, key, value, effect), time_added.unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+}
+
+impl Health {
+    /// The taints that every device should carry now; devices without taints are in it with an empty list. A taint that the
+    /// API server has not stamped yet has no time. Stamps of taints that are no longer wanted are forgotten here: should one
+    /// come back, it is a new one.
+    pub fn desired_taints(
+        &mut self,
+        inventory: &Inventory,
+        intents: &[Intent],
+        limits: &Limits,
+    ) -> BTreeMap<String, Vec<Taint>> {
+        let mut wanted = BTreeMap::new();
+        let mut alive = BTreeSet::new();
+        for device in inventory.devices() {
+            let all = self.wanted(device, inventory, intents);
+            let mut taints = fold(&all, &self.config.domain, limits);
+            for taint in all.iter().chain(&taints) {
+                alive.insert(stamp_key(&device.name, taint));
+            }
+            for taint in &mut taints {
+                taint.time_added = self.stamps.get(&stamp_key(&device.name, taint)).copied();
+            }
+            wanted.insert(device.name.clone(), taints);
+        }
+        self.stamps.retain(|key, _| alive.contains(key));
+        wanted
+    }
+
+    /// Takes the time that the API server stored for a taint, and says whether that was news: save the record then. Later
+    /// writes repeat it, so that deadlines which count from it do not move.
+    pub fn adopt_time(&mut self, device: &str, key: &str, value: &str, effect: &Effect, at: Timestamp) -> bool {
+        let key = (device.to_owned(), key.to_owned(), value.to_owned(), effect.clone());
+        self.stamps.insert(key, at) != Some(at)
+    }
+
+    /// Findings of the device's hardware and intents for it, the worst first.
+    fn wanted(&self, device: &Device, inventory: &Inventory, intents: &[Intent]) -> Vec<Taint> {
+        let card = inventory.card(device.pci).and_then(|card| self.cards.get(&card.key()));
+        let mut taints: Vec<Taint> = intents.iter().filter(|intent| is_meant(intent, device)).map(of_intent).collect();
+        for taint in card.map(|card| of_findings(card, device, &self.config.domain)).unwrap_or_default() {
+            if !taints.iter().any(|other| other.same_as(&taint)) {
+                taints.push(taint);
+            }
+        }
+        // The order of equals is intents, then the precedence of keys: both lists come so, and the sort is stable.
+        taints.sort_by_key(|taint| Reverse(taint.effect.clone()));
+        taints
+    }
+}
+
+fn stamp_key(device: &str, taint: &Taint) -> StampKey {
+    (device.to_owned(), taint.key.clone(), taint.value.clone(), taint.effect.clone())
+}
+
+fn is_meant(intent: &Intent, device: &Device) -> bool {
+    let meant = |uuid: &String| device.uuid.as_ref() == Some(uuid) || device.card_uuid.as_ref() == Some(uuid);
+    intent.device == device.name && intent.uuid.as_ref().is_none_or(meant)
+}
+
+/// No clock but the API server's goes into a taint.
+fn of_intent(intent: &Intent) -> Taint {
+    Taint { time_added: None, ..intent.taint.clone() }
+}
+
+/// One taint a key, in the order of the vocabulary: what is certain first.
+fn of_findings(card: &CardHealth, device: &Device, domain: &str) -> Vec<Taint> {
+    let taint = |finding: &Finding, effect: &Effect| Taint {
+        key: format!("{domain}/{}", finding.id.key),
+        value: finding.id.value.clone(),
+        effect: effect.clone(),
+        time_added: None,
+    };
+    let worst = KEYS.iter().filter_map(|key| worst(card, device, key));
+    worst.filter_map(|finding| finding.response.effect().map(|effect| taint(finding, effect))).collect()
+}
+
+/// The finding whose value a key's taint shows: strongest effect, then hardest exit, then the smaller value, so that neither
+/// order nor number of signals matters.
+pub(super) fn worst<'a>(card: &'a CardHealth, device: &Device, key: &str) -> Option<&'a Finding> {
+    let rank = |finding: &&Finding| {
+        let value = &finding.id.value;
+        // Codes compare as numbers.
+        (finding.response.clone(), finding.clear, Reverse((value.parse::<u64>().ok(), value.clone())))
+    };
+    card.findings()
+        .filter(|finding| finding.id.key == key && finding.concerns(device.gpu_instance, device.compute_instance))
+        .max_by_key(rank)
+}
+
+/// Keeps what there is room for; the rest becomes one taint with the strongest of their effects.
+fn fold(all: &[Taint], domain: &str, limits: &Limits) -> Vec<Taint> {
+    let known = |taint: &&Taint| limits.none_effect || taint.effect != Effect::None;
+    let mut kept: Vec<Taint> = all.iter().filter(known).cloned().collect();
+    if kept.len() > limits.max_taints {
+        let rest = kept.split_off(limits.max_taints.saturating_sub(1));
+        if let Some(effect) = rest.into_iter().map(|taint| taint.effect).max() {
+            kept.push(Taint { key: format!("{domain}/{FOLDED}"), value: String::new(), effect, time_added: None });
+        }
+        kept.truncate(limits.max_taints);
+    }
+    kept
+}
