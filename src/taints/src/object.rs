@@ -58,6 +58,21 @@ pub struct Identity {
     pub serial: Option<String>,
 }
 
+impl Identity {
+    /// Whether anything is known.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.uuid.is_some() || self.serial.is_some()
+    }
+
+    /// Whether both are the same hardware: the UUIDs decide, else the serial numbers; `None` where neither can be compared.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> Option<bool> {
+        let agree = |a: &Option<String>, b: &Option<String>| Some(a.as_ref()? == b.as_ref()?);
+        agree(&self.uuid, &other.uuid).or_else(|| agree(&self.serial, &other.serial))
+    }
+}
+
 /// A node, as far as taints need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {

@@ -76,6 +76,18 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
+impl Toleration {
+    /// Whether both are the same toleration to Kubernetes: all but the seconds agree.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        let parts = |toleration: &Self| {
+            let Self { key, operator, value, effect, toleration_seconds: _ } = toleration.clone();
+            (key, operator, value, effect)
+        };
+        parts(self) == parts(other)
+    }
+}
+
 /// The API writes "every effect" as an absent or an empty effect.
 fn effect_or_any<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Effect>, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;

@@ -18,7 +18,7 @@ use crate::taint::Taint;
 use crate::toleration::Toleration;
 use crate::verdict::Origin;
 
-pub use search::allocate;
+pub use search::{Selector, Taken, allocate, tally};
 
 /// One request of a claim: the alternatives in order of preference. `exactly` has one, `firstAvailable` several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ pub enum Denied {
         /// Which object carries it.
         origin: Origin,
         /// The toleration that was probably meant.
-        nearest: Option<NearMiss>,
+        nearest: Option<Box<NearMiss>>,
     },
     /// A claim has it; absent when the one who has it is not known by name.
     Taken(Option<Key>),

@@ -1,0 +1,180 @@
+//! What the planner knows about one pod.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Action, Departure, Mode, Modes, RetryAfter};
+use crate::verdict::{Reason, Source, Verdict};
+
+/// The first delay after an error; it doubles with each further one.
+const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// The longest delay after an error.
+const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(1);
+/// How long a refusal by a budget is waited for when the server gives no time.
+const BUDGET_DELAY: SignedDuration = SignedDuration::from_secs(10);
+
+/// How far the eviction of a pod has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// Nothing is under way.
+    Idle,
+    /// The edge is at it.
+    InFlight,
+    /// It failed, and is tried again at this time.
+    Waiting(Timestamp),
+    /// The pod changed under the attempt: again at this time, or as soon as the change is seen.
+    LookingAgain(Timestamp),
+    /// The server accepted it.
+    Done,
+}
+
+/// A countdown that somebody may have been told of.
+#[derive(Clone, Copy, Debug)]
+struct Countdown {
+    source: Source,
+    /// The number of the plan before which it began.
+    began: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    verdict: Verdict,
+    attempt: Attempt,
+    failures: u32,
+    told: bool,
+    countdown: Option<Countdown>,
+}
+
+impl Entry {
+    pub(super) fn new(verdict: Verdict, modes: Modes, plan: u64) -> Self {
+        let mut entry = Self { verdict, attempt: Attempt::Idle, failures: 0, told: false, countdown: None };
+        entry.count(modes, plan);
+        entry
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        &self.verdict.uid
+    }
+
+    /// Takes a new verdict on the same pod; answers with a cancellation where its countdown has ended.
+    pub(super) fn update(&mut self, verdict: Verdict, modes: Modes, plan: u64) -> Option<Action> {
+        if matches!(self.attempt, Attempt::LookingAgain(_)) && verdict.resource_version != self.verdict.resource_version
+        {
+            self.attempt = Attempt::Idle;
+        }
+        self.verdict = verdict;
+        let old = self.count(modes, plan)?;
+        let announced = old.began < plan && self.verdict.spared.is_none() && self.attempt != Attempt::Done;
+        let (pod, uid) = (self.verdict.pod.clone(), self.verdict.uid.clone());
+        announced.then_some(Action::Cancel { pod, uid, source: old.source })
+    }
+
+    /// Brings the countdown up to date; answers with the one that has ended. What is unknown holds a countdown.
+    fn count(&mut self, modes: Modes, plan: u64) -> Option<Countdown> {
+        let next = self.reason(modes, Mode::Enforce).map(Reason::source);
+        match next {
+            Some(source) => {
+                let began = self.countdown.map_or(plan, |old| old.began);
+                self.countdown = Some(Countdown { source, began });
+                None
+            }
+            None if !self.verdict.held.is_empty() && self.verdict.spared.is_none() => None,
+            None => self.countdown.take(),
+        }
+    }
+
+    /// The earliest reason among the sources in a mode; none for a pod that is spared.
+    fn reason(&self, modes: Modes, mode: Mode) -> Option<&Reason> {
+        let reasons = self.verdict.reasons.iter().filter(|_| self.verdict.spared.is_none());
+        reasons.filter(|reason| modes.of(reason.source()) == mode).min_by_key(|reason| reason.deadline)
+    }
+
+    fn deadline(&self, modes: Modes, mode: Mode) -> Option<Timestamp> {
+        self.reason(modes, mode).and_then(|reason| reason.deadline)
+    }
+
+    /// When the pod is to be evicted, or tried again.
+    fn evict_at(&self, modes: Modes) -> Option<Timestamp> {
+        let deadline = self.deadline(modes, Mode::Enforce)?;
+        match self.attempt {
+            Attempt::Idle => Some(deadline),
+            Attempt::Waiting(at) | Attempt::LookingAgain(at) => Some(deadline.max(at)),
+            Attempt::InFlight | Attempt::Done => None,
+        }
+    }
+
+    /// When its time is over by a source that is only observed, unless it is evicted before.
+    fn tell_at(&self, modes: Modes) -> Option<Timestamp> {
+        if self.told || self.attempt == Attempt::Done {
+            return None;
+        }
+        let deadline = self.deadline(modes, Mode::Observe)?;
+        let first = self.deadline(modes, Mode::Enforce).is_none_or(|enforced| deadline < enforced);
+        first.then_some(deadline)
+    }
+
+    /// When to look at this pod next.
+    pub(super) fn due(&self, modes: Modes) -> Option<Timestamp> {
+        self.evict_at(modes).into_iter().chain(self.tell_at(modes)).min()
+    }
+
+    /// What is due.
+    pub(super) fn act(&mut self, modes: Modes, now: Timestamp) -> Option<Action> {
+        if self.evict_at(modes).is_some_and(|at| at <= now) {
+            self.attempt = Attempt::InFlight;
+            return self.deadline(modes, Mode::Enforce).map(|deadline| Action::Evict(self.departure(deadline)));
+        }
+        let deadline = self.tell_at(modes).filter(|at| *at <= now)?;
+        self.told = true;
+        Some(Action::Tell(self.departure(deadline)))
+    }
+
+    fn departure(&self, deadline: Timestamp) -> Departure {
+        Departure {
+            pod: self.verdict.pod.clone(),
+            uid: self.verdict.uid.clone(),
+            resource_version: self.verdict.resource_version.clone(),
+            deadline,
+            reasons: self.verdict.reasons.clone(),
+        }
+    }
+
+    pub(super) fn evicted(&mut self) {
+        self.attempt = Attempt::Done;
+        self.failures = 0;
+    }
+
+    pub(super) fn failed(&mut self, now: Timestamp, retry: RetryAfter) {
+        if self.attempt != Attempt::InFlight {
+            return;
+        }
+        self.attempt = match retry {
+            RetryAfter::Error => {
+                let doubled = FIRST_DELAY.saturating_mul(1 << self.failures.min(6));
+                self.failures = self.failures.saturating_add(1);
+                Attempt::Waiting(after(now, doubled.min(LONGEST_DELAY)))
+            }
+            RetryAfter::Budget(delay) => Attempt::Waiting(after(now, delay.unwrap_or(BUDGET_DELAY))),
+            RetryAfter::Changed => Attempt::LookingAgain(after(now, FIRST_DELAY)),
+        };
+    }
+
+    pub(super) fn is_counting(&self) -> bool {
+        self.countdown.is_some() && self.attempt != Attempt::Done
+    }
+
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.attempt == Attempt::InFlight
+    }
+
+    pub(super) fn is_retrying(&self) -> bool {
+        matches!(self.attempt, Attempt::Waiting(_) | Attempt::LookingAgain(_))
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.is_counting() && self.verdict.leave_at.is_none()
+    }
+}
+
+fn after(now: Timestamp, delay: SignedDuration) -> Timestamp {
+    now.checked_add(delay).unwrap_or(Timestamp::MAX)
+}
