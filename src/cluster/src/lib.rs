@@ -1,15 +1,20 @@
 //! The edge to Kubernetes: everything that knows how the API server is reached and how its objects look.
 //!
-//! What flows through: [`connect`] makes a client, [`server`] asks what is served, [`wire`] reads objects into
-//! [`taints::object`]. [`mark`] writes what people wish. Rules live in `taints`; nothing here decides.
+//! What flows through: [`connect`] makes a client, [`server`] asks what is served, [`watch`] follows objects, [`wire`] reads them
+//! into [`taints::object`], and a bounded channel carries each [`Change`](taints::fleet::Change) to who decides. Back go
+//! [`evict`] and [`event`] for what was decided, and [`mark`] for what people wish. Rules live in `taints`; nothing here decides.
 
 pub mod call;
 #[cfg(feature = "cel")]
 pub mod cel;
 pub mod connect;
+pub mod event;
+pub mod evict;
 pub mod kind;
 pub mod mark;
+mod relist;
 pub mod server;
+pub mod watch;
 pub mod wire;
 
 #[cfg(test)]

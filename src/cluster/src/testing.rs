@@ -32,3 +32,9 @@ where
     });
     Client::new(service, "default")
 }
+
+/// The JSON body of a request, to be awaited outside of the closure that answers it.
+pub(crate) async fn body_of(request: Request<Body>) -> Value {
+    let bytes = request.into_body().collect_bytes().await.unwrap();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use taints::Toleration;
+use taints::fleet::Change;
 use taints::object::{Allocated, Claim, Consumer, DeviceId, Key};
 
 use super::Wire;
@@ -113,6 +114,14 @@ impl Wire for ClaimWire {
             results: results.map(|results| results.into_iter().map(allocated).collect()),
             reserved_for: status.reserved_for.into_iter().map(consumer).collect(),
         })
+    }
+
+    fn applied(object: Claim) -> Change {
+        Change::Claim(object)
+    }
+
+    fn gone(key: Key) -> Change {
+        Change::ClaimGone(key)
     }
 }
 

@@ -18,10 +18,13 @@ pub use pod::PodWire;
 pub use rule::RuleWire;
 pub use slice::SliceWire;
 
+use taints::fleet::Change;
+use taints::object::Key;
+
 use crate::kind::Kind;
 
 /// A slim struct of one kind, and what the rules make of it.
-pub trait Wire: serde::de::DeserializeOwned {
+pub trait Wire: serde::de::DeserializeOwned + Send + 'static {
     /// The kind.
     const KIND: Kind;
     /// The object that rules read.
@@ -32,6 +35,12 @@ pub trait Wire: serde::de::DeserializeOwned {
     /// # Errors
     /// A sentence about the field that cannot be understood.
     fn into_object(self) -> Result<Self::Object, String>;
+
+    /// The change that the object, as it is now, is to the fleet.
+    fn applied(object: Self::Object) -> Change;
+
+    /// The change that the end of the object of this name is to the fleet.
+    fn gone(key: Key) -> Change;
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 use taints::Taint;
-use taints::object::Node;
+use taints::fleet::Change;
+use taints::object::{Key, Node};
 
 use super::Wire;
 use super::meta::{Meta, nullable};
@@ -36,5 +37,13 @@ impl Wire for NodeWire {
             taints: self.spec.taints,
             taints_changed,
         })
+    }
+
+    fn applied(object: Node) -> Change {
+        Change::Node(object)
+    }
+
+    fn gone(key: Key) -> Change {
+        Change::NodeGone(key.name)
     }
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use taints::Toleration;
+use taints::fleet::Change;
 use taints::object::{ClaimRef, ClaimRefKind, Key, Phase, Pod};
 
 use super::Wire;
@@ -91,6 +92,14 @@ impl Wire for PodWire {
             claims: claims(spec.resource_claims, &status),
             pod_group: spec.scheduling_group.and_then(|group| group.pod_group_name),
         })
+    }
+
+    fn applied(object: Pod) -> Change {
+        Change::Pod(object)
+    }
+
+    fn gone(key: Key) -> Change {
+        Change::PodGone(key)
     }
 }
 

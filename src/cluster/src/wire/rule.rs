@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 use taints::Taint;
-use taints::object::{Identity, Rule, Selector};
+use taints::fleet::Change;
+use taints::object::{Identity, Key, Rule, Selector};
 
 use super::Wire;
 use super::meta::Meta;
@@ -54,6 +55,14 @@ impl Wire for RuleWire {
             name: metadata.name,
             uid: metadata.uid,
         })
+    }
+
+    fn applied(object: Rule) -> Change {
+        Change::Rule(object)
+    }
+
+    fn gone(key: Key) -> Change {
+        Change::RuleGone(key.name)
     }
 }
 

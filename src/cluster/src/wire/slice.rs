@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use taints::Taint;
-use taints::object::{Attribute, Device, Identity, Slice};
+use taints::fleet::Change;
+use taints::object::{Attribute, Device, Identity, Key, Slice};
 
 use super::Wire;
 use super::meta::{Meta, nullable};
@@ -97,6 +98,14 @@ impl Wire for SliceWire {
             all_nodes: spec.all_nodes.unwrap_or(false),
             devices,
         })
+    }
+
+    fn applied(object: Slice) -> Change {
+        Change::Slice(object)
+    }
+
+    fn gone(key: Key) -> Change {
+        Change::SliceGone(key.name)
     }
 }
 

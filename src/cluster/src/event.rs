@@ -1,0 +1,274 @@
+//! Events: where a person finds out, with `kubectl describe`, why a pod was asked to leave.
+//!
+//! Reasons and the beginning of each message are those of Kubernetes' own controllers, so that existing searches and alerts
+//! work; what follows is ours. An event is a courtesy: it is bounded by a [`Bucket`], and nothing waits for it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use http::{Request, header::CONTENT_TYPE};
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use taints::object::Key;
+use tokio::time::Instant;
+
+use crate::call::{CallError, within};
+use crate::kind::Kind;
+use crate::server::RuleVersion;
+
+/// The component that events name as their source.
+pub const COMPONENT: &str = "device-taint-controller";
+
+/// The namespace for events about objects that have none.
+const CLUSTER_NAMESPACE: &str = "default";
+
+/// events.k8s.io allows no more; the rest of a long list of reasons is cut.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// How long one event may take to be written.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Which of the taints a pod's event is about; Kubernetes has one controller, and so one event reason, for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// At least one device (`DeviceTaintManagerEviction`).
+    Device,
+    /// The node alone (`TaintManagerEviction`).
+    Node,
+}
+
+/// An event to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    regarding: Value,
+    namespace: String,
+    name: String,
+    uid: String,
+    reason: &'static str,
+    message: String,
+}
+
+/// A pod that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRef {
+    /// Namespace and name.
+    pub key: Key,
+    /// The UID.
+    pub uid: String,
+}
+
+impl Event {
+    /// The pod's eviction was accepted, for these reasons.
+    #[must_use]
+    pub fn marking(pod: &PodRef, about: About, reasons: &[String]) -> Self {
+        Self::of_pod(pod, about, "Marking for deletion", reasons)
+    }
+
+    /// The pod's countdown ended before its time; it stays.
+    #[must_use]
+    pub fn cancelling(pod: &PodRef, about: About, reasons: &[String]) -> Self {
+        Self::of_pod(pod, about, "Cancelling deletion", reasons)
+    }
+
+    fn of_pod(pod: &PodRef, about: About, what: &str, reasons: &[String]) -> Self {
+        let (reason, mut message) = match (about, what) {
+            (About::Device, what) => ("DeviceTaintManagerEviction", what.to_owned()),
+            (About::Node, "Cancelling deletion") => ("TaintManagerEviction", format!("{what} of Pod {}", pod.key)),
+            (About::Node, what) => ("TaintManagerEviction", format!("{what} Pod {}", pod.key)),
+        };
+        if !reasons.is_empty() {
+            message = format!("{message}: {}", reasons.join("; "));
+        }
+        let Key { namespace, name } = &pod.key;
+        let regarding =
+            json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod.uid});
+        Self::new(regarding, namespace, name, &pod.uid, reason, message)
+    }
+
+    /// A mark of ours was deleted because its time had come.
+    #[must_use]
+    pub fn mark_expired(version: RuleVersion, name: &str, uid: &str, message: String) -> Self {
+        let api_version = version.resource().api_version;
+        let regarding = json!({"apiVersion": api_version, "kind": Kind::Rule.name(), "name": name, "uid": uid});
+        Self::new(regarding, CLUSTER_NAMESPACE, name, uid, "MarkExpired", message)
+    }
+
+    fn new(regarding: Value, namespace: &str, name: &str, uid: &str, reason: &'static str, message: String) -> Self {
+        let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
+        Self { regarding, namespace, name, uid, reason, message: cut(message) }
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The core/v1 `Event` to write.
+    fn object(&self, now: Timestamp) -> Value {
+        // The API's `Time` has whole seconds.
+        let time = format!("{now:.0}");
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"namespace": self.namespace, "name": self.object_name(now)},
+            "involvedObject": self.regarding,
+            "reason": self.reason,
+            "message": self.message,
+            "type": "Normal",
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        })
+    }
+
+    /// Like client-go's: the object's name and a suffix. Here it follows from what the event says, so that a retry after a lost
+    /// answer meets its own first attempt.
+    fn object_name(&self, now: Timestamp) -> String {
+        let mut hash = Sha256::new();
+        for part in [&self.uid, self.reason, &self.message, &now.to_string()] {
+            hash.update(part.as_bytes());
+            hash.update([0]);
+        }
+        let mut name: String = self.name.chars().take(230).collect();
+        name.push('.');
+        for byte in hash.finalize().iter().take(8) {
+            // Writing to a String cannot fail.
+            write!(name, "{byte:02x}").ok();
+        }
+        name
+    }
+
+    /// Writes the event, in a few seconds or not at all. One that is there already is no error.
+    ///
+    /// # Errors
+    /// When the call fails.
+    pub async fn write(&self, client: &Client, now: Timestamp) -> Result<(), CallError> {
+        let request = Request::post(format!("/api/v1/namespaces/{}/events", self.namespace))
+            .header(CONTENT_TYPE, "application/json")
+            .body(self.object(now).to_string().into_bytes())
+            .map_err(|error| CallError::Answer(error.to_string()))?;
+        match within(LIMIT, client.request::<Value>(request)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Cuts a message at a character, so that the server takes it.
+fn cut(mut message: String) -> String {
+    if message.len() > MESSAGE_LIMIT {
+        let mut end = MESSAGE_LIMIT - 3;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message.truncate(end);
+        message.push_str("...");
+    }
+    message
+}
+
+/// A token bucket: so many at once, then so many a second.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    capacity: f64,
+    per_second: f64,
+    tokens: f64,
+    filled: Option<Instant>,
+}
+
+impl Bucket {
+    /// A full bucket.
+    #[must_use]
+    pub fn new(capacity: u32, per_second: u32) -> Self {
+        let capacity = f64::from(capacity);
+        Self { capacity, per_second: f64::from(per_second), tokens: capacity, filled: None }
+    }
+
+    /// Takes a token, if there is one.
+    pub fn take(&mut self, now: Instant) -> bool {
+        let passed = self.filled.map_or(Duration::ZERO, |then| now.saturating_duration_since(then));
+        self.tokens = (self.tokens + passed.as_secs_f64() * self.per_second).min(self.capacity);
+        self.filled = Some(now);
+        let there = self.tokens >= 1.0;
+        if there {
+            self.tokens -= 1.0;
+        }
+        there
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{answer, body_of, fake_client};
+
+    fn pod() -> PodRef {
+        PodRef { key: Key::new("ml", "train"), uid: "p1".into() }
+    }
+
+    fn now() -> Timestamp {
+        "2026-11-01T10:00:00.25Z".parse().unwrap()
+    }
+
+    #[test]
+    fn messages_begin_as_kubernetes_own_and_go_on_with_our_reasons() {
+        let reasons = ["gpu-0 has k:NoExecute".to_owned(), "node n1 has x:NoExecute".to_owned()];
+        let device = Event::marking(&pod(), About::Device, &reasons);
+        assert_eq!(device.reason, "DeviceTaintManagerEviction");
+        assert_eq!(device.message(), "Marking for deletion: gpu-0 has k:NoExecute; node n1 has x:NoExecute");
+        let node = Event::marking(&pod(), About::Node, &reasons[1..]);
+        assert_eq!(node.reason, "TaintManagerEviction");
+        assert_eq!(node.message(), "Marking for deletion Pod ml/train: node n1 has x:NoExecute");
+        assert_eq!(Event::cancelling(&pod(), About::Device, &[]).message(), "Cancelling deletion");
+        assert_eq!(Event::cancelling(&pod(), About::Node, &[]).message(), "Cancelling deletion of Pod ml/train");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character() {
+        let event = Event::marking(&pod(), About::Device, &["ä".repeat(2000)]);
+        assert!(event.message().len() <= MESSAGE_LIMIT && event.message().ends_with("..."));
+    }
+
+    #[test]
+    fn the_same_event_has_the_same_name_and_a_later_one_another() {
+        let event = Event::marking(&pod(), About::Device, &[]);
+        assert_eq!(event.object_name(now()), event.object_name(now()));
+        let later = "2026-11-01T10:00:01Z".parse().unwrap();
+        assert_ne!(event.object_name(now()), event.object_name(later));
+        assert!(event.object_name(now()).starts_with("train."));
+    }
+
+    #[tokio::test]
+    async fn an_event_is_written_where_its_object_is() {
+        let (sent, mut seen) = tokio::sync::mpsc::unbounded_channel();
+        let client = fake_client(move |request, _| {
+            let path = request.uri().path().to_owned();
+            sent.send((path, body_of(request))).unwrap();
+            answer(409, &json!({}))
+        });
+        let rule = Event::mark_expired(RuleVersion::V1, "dt-1", "r1", "the time has come".to_owned());
+        rule.write(&client, now()).await.unwrap();
+        let (path, body) = seen.recv().await.unwrap();
+        assert_eq!(path, "/api/v1/namespaces/default/events");
+        let body = body.await;
+        assert_eq!(body["involvedObject"]["kind"], "DeviceTaintRule");
+        assert_eq!(body["firstTimestamp"], "2026-11-01T10:00:00Z");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bucket_gives_what_it_has_and_fills_with_time() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(2, 4);
+        assert_eq!([bucket.take(start), bucket.take(start), bucket.take(start)], [true, true, false]);
+        let later = start + Duration::from_millis(250);
+        assert_eq!([bucket.take(later), bucket.take(later)], [true, false]);
+        let much_later = start + Duration::from_secs(60);
+        assert_eq!([bucket.take(much_later), bucket.take(much_later), bucket.take(much_later)], [true, true, false]);
+    }
+}
