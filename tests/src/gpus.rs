@@ -91,7 +91,9 @@ impl Gpus {
     /// # Errors
     /// As [`Gpus::change`].
     pub fn recovery_action(&mut self, index: usize, action: u64) -> Result<()> {
-        self.change(|control| drop(control.gpus[index].fields.insert(230, action)))
+        self.change(|control| {
+            control.gpus[index].fields.insert(230, action);
+        })
     }
 
     /// Changes anything in the control file; the library reads it anew.

@@ -244,7 +244,8 @@ impl Lab {
     /// # Errors
     /// When it does not start.
     pub async fn start_driver(&mut self, name: &str) -> Result<()> {
-        let (program, kubeconfig, flags) = (self.programs.gpu_driver(), self.kubeconfig.clone(), self.plan.driver.clone());
+        let (program, kubeconfig, flags) =
+            (self.programs.gpu_driver(), self.kubeconfig.clone(), self.plan.driver.clone());
         let has_policy = self.plan.policy.is_some();
         let node = self.node(name)?;
         let folder = node.folder.clone();

@@ -37,7 +37,11 @@ impl Stage {
         let address = self.lab.node(node)?.driver_address()?.to_owned();
         asking(&format!("the agent of {node} to answer {wanted}"), || async {
             let (status, body) = http::get(&address, "/readyz").await?;
-            if status == wanted { Ok(body.lines().map(str::to_owned).collect()) } else { bail!("it answers {status}: {body}") }
+            if status == wanted {
+                Ok(body.lines().map(str::to_owned).collect())
+            } else {
+                bail!("it answers {status}: {body}")
+            }
         })
         .await
     }
@@ -79,7 +83,11 @@ impl Stage {
     pub async fn slices_replaced(&self, old: &BTreeSet<String>) -> Result<()> {
         until(self.lab.slices(), "the slices to be replaced", SOON, |slices| {
             let now: BTreeSet<String> = slices.values().filter_map(ResourceExt::uid).collect();
-            if !now.is_empty() && now.is_disjoint(old) { Ok(()) } else { Err(format!("there are {now:?}, and were {old:?}")) }
+            if !now.is_empty() && now.is_disjoint(old) {
+                Ok(())
+            } else {
+                Err(format!("there are {now:?}, and were {old:?}"))
+            }
         })
         .await
     }
@@ -125,6 +133,8 @@ async fn asking<T, F: Future<Output = Result<T>>>(what: &str, mut ask: impl FnMu
     });
     match found.await {
         Ok(answer) => Ok(answer),
-        Err(_) => bail!("waited {SOON:?} for {what}, in vain: {:#}", last.unwrap_or_else(|| anyhow::anyhow!("no answer"))),
+        Err(_) => {
+            bail!("waited {SOON:?} for {what}, in vain: {:#}", last.unwrap_or_else(|| anyhow::anyhow!("no answer")))
+        }
     }
 }

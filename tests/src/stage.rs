@@ -8,8 +8,8 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::api::{Api, DeleteParams, ListParams};
 use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, ListParams};
 
 use crate::lab::{Lab, Plan};
 use crate::objects::NAMESPACE;

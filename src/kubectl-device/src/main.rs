@@ -85,7 +85,9 @@ async fn untaint(client: &kube::Client, wish: &UntaintArguments) -> anyhow::Resu
     let id = match &found {
         Ok(found) => found.id.clone(),
         // A device that is not published now may still carry a mark: its name is enough to take it away.
-        Err(target::TargetError::Unknown { node, device, .. }) => unlisted(&world, node, device, wish.driver.as_deref())?,
+        Err(target::TargetError::Unknown { node, device, .. }) => {
+            unlisted(&world, node, device, wish.driver.as_deref())?
+        }
         Err(error) => anyhow::bail!("{error}"),
     };
     let rules = cluster::mark::list(client, version).await?;
@@ -99,12 +101,15 @@ async fn untaint(client: &kube::Client, wish: &UntaintArguments) -> anyhow::Resu
 
 /// The name of a device that no slice lists, from the marks that name it.
 fn unlisted(world: &World, node: &str, device: &str, driver: Option<&str>) -> anyhow::Result<DeviceId> {
-    let mut drivers: Vec<&str> = world.marked(node, device).filter(|named| driver.is_none_or(|want| want == *named)).collect();
+    let mut drivers: Vec<&str> =
+        world.marked(node, device).filter(|named| driver.is_none_or(|want| want == *named)).collect();
     drivers.dedup();
     match drivers.as_slice() {
         [driver] => Ok(DeviceId { driver: (*driver).to_owned(), pool: node.to_owned(), device: device.to_owned() }),
         [] => anyhow::bail!("no slice lists device {node}/{device}, and no mark names it"),
-        several => anyhow::bail!("marks of several drivers name {node}/{device}: {}; choose with --driver", several.join(", ")),
+        several => {
+            anyhow::bail!("marks of several drivers name {node}/{device}: {}; choose with --driver", several.join(", "))
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What to do about a person's wish to taint or untaint a device: decided here, done by the caller.
 
-use cluster::mark::{DEFAULT_KEY, Mark, Stored};
+use cluster::mark::{Mark, Stored};
 use taints::object::{DeviceId, Rule};
+use taints::syntax::{self, Carrier, SyntaxError, TaintArg};
 use taints::{Effect, Taint as DeviceTaint};
 
 use crate::cli::TaintArguments;
@@ -11,13 +12,11 @@ use crate::target::Found;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WishError {
     /// Not a taint, or not one that the API server takes.
-    #[error("{text}: {problem}")]
-    Taint {
-        /// What was written.
-        text: String,
-        /// What is wrong.
-        problem: String,
-    },
+    #[error(transparent)]
+    Syntax(#[from] SyntaxError),
+    /// It says what to remove.
+    #[error("{0} says what to remove: use `kubectl device untaint`")]
+    Removal(String),
     /// It is there with another value.
     #[error("the device has {there} already; change its value with --overwrite, or untaint first")]
     Exists {
@@ -28,7 +27,9 @@ pub(crate) enum WishError {
     #[error("DeviceTaintRule {0} is not a mark of kubectl device; it is left alone")]
     Foreign(String),
     /// The driver put it there.
-    #[error("{taint} was put there by the driver {driver}, which takes it away when {clears}; only a mark of kubectl device can be untainted")]
+    #[error(
+        "{taint} was put there by the driver {driver}, which takes it away when {clears}; only a mark of kubectl device can be untainted"
+    )]
     Drivers {
         /// The taint.
         taint: String,
@@ -86,13 +87,12 @@ fn now() -> jiff::Timestamp {
     jiff::Timestamp::now()
 }
 
-/// Reads `key=value:Effect` or `key:Effect`, and checks it as the API server would.
+/// Reads `key=value:Effect` or `key:Effect`, by the rules of the API server.
 fn parse(text: &str) -> Result<DeviceTaint, WishError> {
-    let wrong = |problem: String| WishError::Taint { text: text.to_owned(), problem };
-    let taint = taints::syntax::parse_taint(text).map_err(|error| wrong(error.to_string()))?;
-    let problems = taints::validate::device_taint(&taint, "");
-    let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    if said.is_empty() { Ok(taint) } else { Err(wrong(said.join("; "))) }
+    match syntax::parse(text, Carrier::Device)? {
+        TaintArg::Add(taint) => Ok(taint),
+        TaintArg::Remove { .. } => Err(WishError::Removal(text.to_owned())),
+    }
 }
 
 /// Decides between creating, changing, and leaving alone.
@@ -136,18 +136,11 @@ pub(crate) fn decide_untaint<'a>(
 
 /// Key and effect of `key`, `key:Effect`, `key=value:Effect`, each perhaps with a trailing minus, as kubectl takes them.
 fn pattern(text: &str) -> Result<(String, Option<Effect>), WishError> {
-    let plain = text.strip_suffix('-').unwrap_or(text);
-    let (left, effect) = match plain.split_once(':') {
-        Some((left, effect)) => (left, Some(Effect::from(effect))),
-        None => (plain, None),
-    };
-    let key = left.split_once('=').map_or(left, |(key, _)| key);
-    let unknown = effect.as_ref().is_some_and(|effect| matches!(effect, Effect::Other(_)));
-    if key.is_empty() || unknown {
-        let problem = format!("write key:Effect or key, such as {DEFAULT_KEY}:NoSchedule");
-        return Err(WishError::Taint { text: text.to_owned(), problem });
+    let removal = if text.ends_with('-') { text.to_owned() } else { format!("{text}-") };
+    match syntax::parse(&removal, Carrier::Device)? {
+        TaintArg::Remove { key, effect } => Ok((key, effect)),
+        TaintArg::Add(taint) => Ok((taint.key, Some(taint.effect))),
     }
-    Ok((key.to_owned(), effect))
 }
 
 fn is_mark_of(rule: &Rule, id: &DeviceId) -> bool {

@@ -20,7 +20,9 @@ pub(crate) struct Found {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
     /// Not of the form.
-    #[error("`{0}` names no device: write NODE/DEVICE, such as node-1/gpu-0000-3b-00-0 (`kubectl device list` shows them)")]
+    #[error(
+        "`{0}` names no device: write NODE/DEVICE, such as node-1/gpu-0000-3b-00-0 (`kubectl device list` shows them)"
+    )]
     Form(String),
     /// No slice lists it.
     #[error("node {node} publishes no device {device}{hint}")]
@@ -83,10 +85,15 @@ fn found(slice: &Slice, device: &Device) -> Found {
 }
 
 fn hint(slices: &[&Slice]) -> String {
-    let mut names: Vec<&str> = slices.iter().flat_map(|slice| slice.devices.iter().map(|device| device.name.as_str())).collect();
+    let mut names: Vec<&str> =
+        slices.iter().flat_map(|slice| slice.devices.iter().map(|device| device.name.as_str())).collect();
     names.sort_unstable();
     names.dedup();
-    if names.is_empty() { "; it publishes none at all".to_owned() } else { format!("; it publishes {}", names.join(", ")) }
+    if names.is_empty() {
+        "; it publishes none at all".to_owned()
+    } else {
+        format!("; it publishes {}", names.join(", "))
+    }
 }
 
 #[cfg(test)]

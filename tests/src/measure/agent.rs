@@ -78,7 +78,8 @@ async fn reset(lab: &mut Lab, watched: &mut Watched) -> Result<()> {
 
 /// The baseline: a patch of a slice of the same size, until its watch event is here, in seconds.
 async fn round_trips(lab: &Lab, watched: &mut Watched) -> Result<Vec<f64>> {
-    let taints: Vec<_> = (0..8).map(|index| json!({"name": format!("gpu-{index}"), "attributes": attributes()})).collect();
+    let taints: Vec<_> =
+        (0..8).map(|index| json!({"name": format!("gpu-{index}"), "attributes": attributes()})).collect();
     let pool = json!({"name": "plain", "generation": 1, "resourceSliceCount": 1});
     let slice = json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "plain"},
@@ -91,7 +92,8 @@ async fn round_trips(lab: &Lab, watched: &mut Watched) -> Result<Vec<f64>> {
         let patch = json!({"metadata": {"labels": {"number": value}}});
         let began = Instant::now();
         lab.slices().patch("plain", &PatchParams::default(), &Patch::Merge(patch)).await?;
-        let arrived = |slices: &[&ResourceSlice]| slices.iter().any(|slice| slice.labels().get("number") == Some(&value));
+        let arrived =
+            |slices: &[&ResourceSlice]| slices.iter().any(|slice| slice.labels().get("number") == Some(&value));
         watched.until("the label", arrived).await?;
         times.push(began.elapsed().as_secs_f64());
     }
@@ -99,7 +101,8 @@ async fn round_trips(lab: &Lab, watched: &mut Watched) -> Result<Vec<f64>> {
 }
 
 fn attributes() -> serde_json::Value {
-    let texts = (0..10).map(|number| (format!("attribute{number}"), json!({"string": "0123456789012345678901234567890123456789"})));
+    let texts = (0..10)
+        .map(|number| (format!("attribute{number}"), json!({"string": "0123456789012345678901234567890123456789"})));
     serde_json::Value::Object(texts.collect())
 }
 
@@ -120,7 +123,8 @@ struct Watched {
 
 impl Watched {
     async fn start(api: Api<ResourceSlice>) -> Result<Self> {
-        let mut watched = Self { events: watcher::watcher(api, watcher::Config::default()).boxed(), seen: BTreeMap::new() };
+        let mut watched =
+            Self { events: watcher::watcher(api, watcher::Config::default()).boxed(), seen: BTreeMap::new() };
         loop {
             match watched.events.next().await.context("the watch ended")?? {
                 Event::InitDone => return Ok(watched),

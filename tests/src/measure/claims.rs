@@ -9,8 +9,8 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
-use kubelet_api::dra::v1::{Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
 use kubelet_api::dra::v1::dra_plugin_client::DraPluginClient;
+use kubelet_api::dra::v1::{Claim, NodePrepareResourcesRequest, NodeUnprepareResourcesRequest};
 use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::time::Instant;
@@ -70,7 +70,10 @@ async fn channel(socket: &Path) -> Result<Channel> {
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     });
     // The address is never used: the connector knows the socket.
-    Endpoint::from_static("http://localhost").connect_with_connector(connect).await.context("cannot reach the agent's socket")
+    Endpoint::from_static("http://localhost")
+        .connect_with_connector(connect)
+        .await
+        .context("cannot reach the agent's socket")
 }
 
 /// The baseline: three small files, each written, synced and renamed, as a checkpoint before, a CDI file, a checkpoint after.

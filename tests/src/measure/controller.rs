@@ -34,10 +34,7 @@ pub(super) async fn figures() -> Result<Vec<Figure>> {
     taint(&lab, "gone").await?;
     left(&lab, "gone").await?;
     let seconds = began.elapsed().as_secs_f64();
-    Ok(vec![
-        figure("evict_300_s", seconds, "s").against(naive),
-        figure("controller_rss_1000_pods_mib", memory, "MiB"),
-    ])
+    Ok(vec![figure("evict_300_s", seconds, "s").against(naive), figure("controller_rss_1000_pods_mib", memory, "MiB")])
 }
 
 /// The baseline: 300 evictions, each after the one before, in seconds.

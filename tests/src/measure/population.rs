@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::lab::Lab;
@@ -24,7 +24,8 @@ pub(super) async fn populate(lab: &Lab, pool: &str, count: usize) -> Result<()> 
     let slices = count.div_ceil(PER_SLICE);
     for number in 0..slices {
         let first = number * PER_SLICE;
-        let devices: Vec<_> = (first..count.min(first + PER_SLICE)).map(|index| json!({"name": format!("d{index}")})).collect();
+        let devices: Vec<_> =
+            (first..count.min(first + PER_SLICE)).map(|index| json!({"name": format!("d{index}")})).collect();
         let of = json!({"name": pool, "generation": 1, "resourceSliceCount": slices});
         let slice = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": format!("{pool}-{number}")},
@@ -71,5 +72,7 @@ pub(super) fn names(pool: &str, count: usize) -> Vec<String> {
 
 /// The path of a pod in a set of watched pods.
 pub(super) fn is_of(key: &str, pool: &str) -> bool {
-    key.strip_prefix(NAMESPACE).and_then(|rest| rest.strip_prefix('/')).is_some_and(|name| name.starts_with(&format!("{pool}-")))
+    key.strip_prefix(NAMESPACE)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .is_some_and(|name| name.starts_with(&format!("{pool}-")))
 }

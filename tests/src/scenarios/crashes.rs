@@ -55,7 +55,10 @@ pub const KUBELET: Scenario = Scenario {
     plan: one_node,
     steps: &[
         step!("A pod holds a GPU, and another GPU is lost.", hold_and_lose),
-        step!("The kubelet is killed and started again: slices come back with the old taint, the claim stays.", kill_kubelet),
+        step!(
+            "The kubelet is killed and started again: slices come back with the old taint, the claim stays.",
+            kill_kubelet
+        ),
         step!("A new pod is prepared by the agent that registered again.", prepare_again),
     ],
 };

@@ -22,7 +22,10 @@ pub const PUBLISH: Scenario = Scenario {
     plan: one_node,
     steps: &[
         step!("Writing slices fails with 500, with 409, and with a cut connection.", break_publishing),
-        step!("A fatal XID arrives: the taint is there in the end, and the failures were counted.", publish_all_the_same),
+        step!(
+            "A fatal XID arrives: the taint is there in the end, and the failures were counted.",
+            publish_all_the_same
+        ),
     ],
 };
 
@@ -178,7 +181,11 @@ async fn garbage(stage: &mut Stage) -> Result<Notes> {
     let root = stage.lab.node("n1")?.kubelet_root();
     let sockets = ["plugins_registry/gpu.devicetaint.dev-reg.sock", "plugins/gpu.devicetaint.dev/dra.sock"];
     for socket in sockets {
-        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 4096], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        for garbage in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            &[0xff; 4096],
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        ] {
             let mut stream = UnixStream::connect(root.join(socket)).await?;
             // The other side may close before all is written: that is what is wanted.
             stream.write_all(garbage).await.ok();

@@ -67,7 +67,10 @@ async fn finish(stage: &mut Stage) -> Result<Notes> {
     stage.published(8).await?;
     stage.lab.create(claim("done").build()).await?;
     stage.lab.create(claim("busy").build()).await?;
-    stage.lab.create(pod("done").claim("done").annotate("sim.devicetaint.dev/exit-after", "100ms").finishes().build()).await?;
+    stage
+        .lab
+        .create(pod("done").claim("done").annotate("sim.devicetaint.dev/exit-after", "100ms").finishes().build())
+        .await?;
     stage.lab.create(pod("busy").claim("busy").build()).await?;
     stage.running(&["busy"]).await?;
     stage.succeeded("done").await?;

@@ -28,7 +28,10 @@ pub const STORY: Scenario = Scenario {
         step!("A GPU falls off the bus: only its device is tainted, and nobody moves.", lose),
         step!("A new pod that wants seven GPUs avoids it.", avoid),
         step!("The pod on the lost GPU ends. One that waits does not get the lost GPU.", wait_for_it),
-        step!("The administrator taints another GPU NoExecute: the pods that share it go, who tolerates it stays.", mark),
+        step!(
+            "The administrator taints another GPU NoExecute: the pods that share it go, who tolerates it stays.",
+            mark
+        ),
         step!("A node taint joins in: after its 10 s one pod goes, for both reasons.", join),
         step!("The lost GPU comes back: its taint goes on evidence, and the waiting pod starts.", recover),
         step!("The mark and the node taint are taken away: nobody else has moved.", tidy),
@@ -118,7 +121,10 @@ async fn mark(stage: &mut Stage) -> Result<Notes> {
     let mut notes = vec![format!("$ kubectl device taint {target} {taint} --reason \"replace a fan\"")];
     notes.extend(said.lines().map(str::to_owned));
     for name in ["pair-a", "pair-b"] {
-        notes.push(format!("{name}: {}", stage.event(name, "DeviceTaintManagerEviction", &["Marking", MAINTENANCE]).await?));
+        notes.push(format!(
+            "{name}: {}",
+            stage.event(name, "DeviceTaintManagerEviction", &["Marking", MAINTENANCE]).await?
+        ));
     }
     Ok(notes)
 }
@@ -128,7 +134,10 @@ async fn join(stage: &mut Stage) -> Result<Notes> {
     stage.gone("patient", Duration::from_secs(25)).await?;
     let added = stage.rule_added_at(MAINTENANCE).await?;
     let stayed = stage.evicted_at("patient")?.duration_since(added).as_secs();
-    ensure!((PATIENCE..PATIENCE + 3).contains(&stayed), "patient should go {PATIENCE} s after the taint, it went after {stayed} s");
+    ensure!(
+        (PATIENCE..PATIENCE + 3).contains(&stayed),
+        "patient should go {PATIENCE} s after the taint, it went after {stayed} s"
+    );
     let said = stage.event("patient", "DeviceTaintManagerEviction", &["Marking", MAINTENANCE, RACK]).await?;
     stage.running(&["stoic", "no-gpu", "newcomer"]).await?;
     stage.witness.exactly(&["pair-a", "pair-b", "patient"])?;

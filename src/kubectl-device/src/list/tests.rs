@@ -10,7 +10,12 @@ const DRIVER: &str = "gpu.devicetaint.dev";
 fn taint(text: &str) -> Taint {
     let (left, effect) = text.split_once(':').unwrap();
     let (key, value) = left.split_once('=').unwrap_or((left, ""));
-    Taint { key: key.into(), value: value.into(), effect: Effect::from(effect), time_added: Some("2026-11-30T12:00:00Z".parse().unwrap()) }
+    Taint {
+        key: key.into(),
+        value: value.into(),
+        effect: Effect::from(effect),
+        time_added: Some("2026-11-30T12:00:00Z".parse().unwrap()),
+    }
 }
 
 fn device(name: &str, uuid: &str, taints: &[&str]) -> Device {
@@ -58,12 +63,22 @@ fn rule(uuid: &str) -> Rule {
 
 fn claim(name: &str, device: &str, admin_access: bool, pod: Option<&str>) -> Claim {
     let id = DeviceId { driver: DRIVER.into(), pool: "n1".into(), device: device.into() };
-    let consumer =
-        |pod: &str| Consumer { api_group: String::new(), resource: "pods".into(), name: pod.into(), uid: format!("u-{pod}") };
+    let consumer = |pod: &str| Consumer {
+        api_group: String::new(),
+        resource: "pods".into(),
+        name: pod.into(),
+        uid: format!("u-{pod}"),
+    };
     Claim {
         key: Key::new("red", name),
         uid: format!("u-{name}"),
-        results: Some(vec![Allocated { id, request: "gpu".into(), tolerations: Some(vec![]), admin_access, share_id: None }]),
+        results: Some(vec![Allocated {
+            id,
+            request: "gpu".into(),
+            tolerations: Some(vec![]),
+            admin_access,
+            share_id: None,
+        }]),
         reserved_for: pod.map(consumer).into_iter().collect(),
         ..Claim::default()
     }
