@@ -12,6 +12,7 @@ pub mod matching;
 pub mod node;
 pub mod object;
 pub mod plan;
+pub mod preview;
 pub mod syntax;
 pub mod taint;
 pub mod toleration;

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use taints::Toleration;
 use taints::alloc::{Alternative, Amount, Request, allocate};
 use taints::fleet::{Change, Fleet};
 use taints::object::{DeviceId, Key, Rule};
-use taints::Toleration;
 
 use super::given::{GivenRule, GivenSlice};
 use super::{Answer, Case};

@@ -19,6 +19,26 @@ pub(super) fn agrees(expected: &Value, got: &Value) -> bool {
     }
 }
 
+/// An answer in a form in which two that mean the same are the same: what happens over time is in the order of time and pod,
+/// however it was listed, and a message is its first word.
+pub(super) fn normal(answer: &Value) -> Value {
+    let mut answer = answer.clone();
+    for list in ["deletions", "evictions", "events"] {
+        let Some(items) = answer.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        for message in items.iter_mut().filter_map(|item| item.get_mut("message")) {
+            let verb = message.as_str().and_then(|text| text.split(' ').next()).map(Value::from);
+            *message = verb.unwrap_or_default();
+        }
+        items.sort_by(|a, b| {
+            let at = |item: &Value| item.get("at").and_then(Value::as_f64).unwrap_or_default();
+            let text = |item: &Value, key: &str| item.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let name = |item: &Value| (text(item, "pod"), text(item, "message"));
+            at(a).total_cmp(&at(b)).then_with(|| name(a).cmp(&name(b)))
+        });
+    }
+    answer
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -220,7 +220,11 @@ impl From<GivenClaim> for Claim {
         Self {
             key: Key::new(given.namespace.unwrap_or_else(|| NAMESPACE.to_owned()), given.name),
             uid: given.uid,
-            controller: given.controller_owner.map(|owner| Owner { kind: owner.kind, name: owner.name, uid: owner.uid }),
+            controller: given.controller_owner.map(|owner| Owner {
+                kind: owner.kind,
+                name: owner.name,
+                uid: owner.uid,
+            }),
             requests: given.spec_tolerations,
             results: Some(given.results.into_iter().map(Allocated::from).collect()),
             reserved_for: given.reserved_for.into_iter().map(consumer).collect(),
@@ -290,10 +294,9 @@ impl From<GivenClaimRef> for ClaimRef {
 impl GivenPod {
     /// The object, as it is at `now`.
     pub(super) fn object(self, bound_at: Option<Timestamp>, now: Timestamp) -> Pod {
-        let extended = self.extended_resource_claim.map(|claim| ClaimRef {
-            claim: Some(claim),
-            kind: ClaimRefKind::ExtendedResource,
-        });
+        let extended = self
+            .extended_resource_claim
+            .map(|claim| ClaimRef { claim: Some(claim), kind: ClaimRefKind::ExtendedResource });
         Pod {
             key: Key::new(self.namespace.unwrap_or_else(|| NAMESPACE.to_owned()), self.name),
             uid: self.uid,

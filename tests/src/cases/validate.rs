@@ -134,7 +134,8 @@ fn resource_slice(given: &Value) -> Result<Value, serde_json::Error> {
     let given = Given::deserialize(given)?;
     let each = given.taints_per_device.unwrap_or(1);
     // Taints for each device are meant for all of them, unless the case says how many are tainted.
-    let tainted = given.tainted_devices.unwrap_or(if given.taints_per_device.is_some() { given.device_count } else { 0 });
+    let tainted =
+        given.tainted_devices.unwrap_or(if given.taints_per_device.is_some() { given.device_count } else { 0 });
     let device = |number| Device {
         name: format!("g{number}"),
         taints: (0..each).filter(|_| number < tainted).map(numbered_taint).collect(),
@@ -145,12 +146,7 @@ fn resource_slice(given: &Value) -> Result<Value, serde_json::Error> {
 }
 
 fn numbered_taint(number: usize) -> Taint {
-    Taint {
-        key: format!("example.test/k{number}"),
-        value: String::new(),
-        effect: Effect::NoSchedule,
-        time_added: None,
-    }
+    Taint { key: format!("example.test/k{number}"), value: String::new(), effect: Effect::NoSchedule, time_added: None }
 }
 
 fn rule_update(given: &Value) -> Result<Value, serde_json::Error> {
@@ -173,7 +169,8 @@ fn admission(given: &Value) -> Result<Value, serde_json::Error> {
         tolerations: Vec<Toleration>,
     }
     let given = Given::deserialize(given)?;
-    let keys: Vec<String> = defaults::outage_tolerations(&given.tolerations).into_iter().map(|added| added.key).collect();
+    let keys: Vec<String> =
+        defaults::outage_tolerations(&given.tolerations).into_iter().map(|added| added.key).collect();
     // The shape is that of every toleration that is ever added, whether this pod gets one or not.
     let shape = defaults::outage_tolerations(&[]).into_iter().next();
     Ok(json!({ "addedKeys": keys, "addedShape": shape }))

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Action, Departure, Mode, Modes, RetryAfter};
-use crate::verdict::{Reason, Source, Verdict};
+use crate::verdict::{Reason, Verdict};
 
 /// The first delay after an error; it doubles with each further one.
 const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(1);
@@ -28,11 +28,14 @@ enum Attempt {
 }
 
 /// A countdown that somebody may have been told of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Countdown {
-    source: Source,
+    /// What made it count, when that was last known.
+    reasons: Vec<Reason>,
     /// The number of the plan before which it began.
     began: u64,
+    /// Whether it is only kept because what made it count is unknown now.
+    held: bool,
 }
 
 #[derive(Debug)]
@@ -64,22 +67,27 @@ impl Entry {
         self.verdict = verdict;
         let old = self.count(modes, plan)?;
         let announced = old.began < plan && self.verdict.spared.is_none() && self.attempt != Attempt::Done;
-        let (pod, uid) = (self.verdict.pod.clone(), self.verdict.uid.clone());
-        announced.then_some(Action::Cancel { pod, uid, source: old.source })
+        let source = old.reasons.first().map(Reason::source).filter(|_| announced)?;
+        Some(Action::Cancel { pod: self.verdict.pod.clone(), uid: self.verdict.uid.clone(), source })
     }
 
-    /// Brings the countdown up to date; answers with the one that has ended. What is unknown holds a countdown.
+    /// Brings the countdown up to date; answers with the one that has ended. One whose reason is unknown now is held.
     fn count(&mut self, modes: Modes, plan: u64) -> Option<Countdown> {
-        let next = self.reason(modes, Mode::Enforce).map(Reason::source);
-        match next {
-            Some(source) => {
-                let began = self.countdown.map_or(plan, |old| old.began);
-                self.countdown = Some(Countdown { source, began });
-                None
-            }
-            None if !self.verdict.held.is_empty() && self.verdict.spared.is_none() => None,
-            None => self.countdown.take(),
+        let spared = self.verdict.spared.is_some();
+        let enforced = |reason: &&Reason| !spared && modes.of(reason.source()) == Mode::Enforce;
+        let reasons: Vec<Reason> = self.verdict.reasons.iter().filter(enforced).cloned().collect();
+        if !reasons.is_empty() {
+            let began = self.countdown.as_ref().map_or(plan, |old| old.began);
+            self.countdown = Some(Countdown { reasons, began, held: false });
+            return None;
         }
+        let old = self.countdown.take()?;
+        let unknown = |reason: &Reason| self.verdict.held.iter().any(|held| held.covers(reason));
+        if spared || !old.reasons.iter().any(unknown) {
+            return Some(old);
+        }
+        self.countdown = Some(Countdown { held: true, ..old });
+        None
     }
 
     /// The earliest reason among the sources in a mode; none for a pod that is spared.
@@ -171,7 +179,7 @@ impl Entry {
     }
 
     pub(super) fn is_held(&self) -> bool {
-        self.is_counting() && self.verdict.leave_at.is_none()
+        self.countdown.as_ref().is_some_and(|countdown| countdown.held)
     }
 }
 

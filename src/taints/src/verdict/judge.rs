@@ -147,19 +147,16 @@ impl Court<'_> {
 
     /// What counts as tolerated: the copy in the allocation result, else what the request asked for.
     fn tolerations<'c>(&mut self, claim: &'c Claim, result: &'c Allocated) -> &'c [Toleration] {
-        let copied = result.tolerations.as_deref().unwrap_or_default();
-        let asked = claim.requests.get(&result.request).map_or(&[][..], Vec::as_slice);
-        if copied == asked || asked.is_empty() {
-            return copied;
+        let (copied, asked) = copied_and_asked(claim, result);
+        if copied != asked && !asked.is_empty() {
+            let (claim, request, device) = (claim.key.clone(), result.request.clone(), result.id.clone());
+            self.warn(if copied.is_empty() {
+                Warning::FromRequest { claim, request, device }
+            } else {
+                Warning::ResultDiffers { claim, request, device }
+            });
         }
-        let (claim, request, device) = (claim.key.clone(), result.request.clone(), result.id.clone());
-        if copied.is_empty() {
-            self.warn(Warning::FromRequest { claim, request, device });
-            asked
-        } else {
-            self.warn(Warning::ResultDiffers { claim, request, device });
-            copied
-        }
+        if copied.is_empty() { asked } else { copied }
     }
 
     /// The taint as it is judged, when it evicts: a careful one is judged as if its effect were `NoExecute`.
@@ -217,6 +214,20 @@ impl Court<'_> {
         self.verdict.leave_at = earliest.filter(|_| self.verdict.spared.is_none());
         self.verdict
     }
+}
+
+fn copied_and_asked<'c>(claim: &'c Claim, result: &'c Allocated) -> (&'c [Toleration], &'c [Toleration]) {
+    let copied = result.tolerations.as_deref().unwrap_or_default();
+    let asked = claim.requests.get(&result.request).map_or(&[][..], Vec::as_slice);
+    (copied, asked)
+}
+
+/// Whether an allocated device's evicting taint, judged as `NoExecute`, is tolerated for ever.
+#[must_use]
+pub fn tolerates_for_ever(claim: &Claim, result: &Allocated, judged: &Taint) -> bool {
+    let (copied, asked) = copied_and_asked(claim, result);
+    let tolerations = if copied.is_empty() { asked } else { copied };
+    matches!(device_tolerance(tolerations, judged), Tolerance::Forever { .. })
 }
 
 fn device_subject(claim: &Claim, result: &Allocated) -> Subject {

@@ -17,7 +17,7 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 
-pub use judge::judge;
+pub use judge::{judge, tolerates_for_ever};
 pub use seen::FirstSeen;
 
 use crate::matching::NearMiss;
@@ -227,6 +227,20 @@ pub struct Held {
     pub subject: Subject,
     /// What is not known.
     pub why: HeldWhy,
+}
+
+impl Held {
+    /// Whether a reason that was known before may still stand, for all that is known now.
+    #[must_use]
+    pub fn covers(&self, reason: &Reason) -> bool {
+        let open = match (&self.why, &reason.origin) {
+            (HeldWhy::NotListed, Origin::Slice { .. }) => true,
+            (HeldWhy::IdentityUnknown { rule }, Origin::Rule { name, .. }) => rule == name,
+            (HeldWhy::NoTime { taint }, _) => taint.same_as(&reason.taint),
+            (HeldWhy::NotListed | HeldWhy::IdentityUnknown { .. }, _) => false,
+        };
+        open && self.subject == reason.subject
+    }
 }
 
 /// What is not known about a device or a node.
