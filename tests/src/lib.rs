@@ -4,6 +4,7 @@
 //! What flows through: [`table`] lists [`stage::Scenario`]s; [`run`] opens a [`stage::Stage`] for one (a [`lab::Lab`] of real
 //! processes in a folder of its own, and a [`witness::Witness`] of evictions), takes its steps, and tells a listener.
 
+pub mod cases;
 pub mod faults;
 pub mod gpus;
 pub mod http;
