@@ -12,6 +12,7 @@
 
 mod card;
 mod change;
+mod clearing;
 mod finding;
 mod looks;
 mod report;

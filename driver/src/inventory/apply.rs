@@ -144,7 +144,8 @@ impl Inventory {
         let absent = |standing: &Standing| matches!(standing, Standing::Lost(_) | Standing::Gone(_));
         match (absent(&card.standing), absent(&standing)) {
             (false, true) => {
-                changes.events.push(InventoryEvent::Lost { pci, uuid: card.identity.uuid.clone(), why: why(&standing) })
+                let uuid = card.identity.uuid.clone();
+                changes.events.push(InventoryEvent::Lost { pci, uuid, why: why(&standing) });
             }
             (true, false) if standing == Standing::Present => changes.events.push(InventoryEvent::Returned { pci }),
             _ => {}

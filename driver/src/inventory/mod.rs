@@ -13,6 +13,8 @@ mod device;
 mod name;
 mod sysfs;
 #[cfg(test)]
+pub(crate) mod testkit;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

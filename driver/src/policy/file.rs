@@ -128,8 +128,7 @@ struct RepeatForm {
 
 /// Reads a file's text.
 pub(super) fn parse(file: &str, text: &str) -> Result<Parsed, PolicyError> {
-    let form: FileForm = serde_saphyr::from_str(text)
-        .map_err(|error| PolicyError::Form { file: file.to_owned(), message: error.to_string() })?;
+    let form: FileForm = serde_saphyr::from_str(text).map_err(|error| form_error(file, &error))?;
     let reader = Reader { file };
     if form.version.value != VERSION {
         let message = format!("this program reads version {VERSION}");
@@ -150,6 +149,14 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Parsed, PolicyError> {
         products.push(ProductTable { product: entry.product.value, table });
     }
     Ok(Parsed { table, products })
+}
+
+/// One line: the reader also draws the place, which is too much for a log.
+fn form_error(file: &str, error: &serde_saphyr::Error) -> PolicyError {
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    let message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+    PolicyError::Form { file: file.to_owned(), message }
 }
 
 struct Reader<'a> {
