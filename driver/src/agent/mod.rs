@@ -1,0 +1,164 @@
+//! The agent as a whole: its long-lived tasks and what flows between them.
+//!
+//! ```text
+//!  NVML room ──(bounded queue of Updates)──► watcher ──(watch: Pool)────► publisher ──► API server
+//!                                              │  ▲                          │
+//!                                              │  └──(watch: Published)──────┘ moments that the server gave to taints
+//!                                              ├─────(watch: Devices)─────► claims ◄── plugin ◄── kubelet
+//!                                              ├─────(watch: Report)──────► plugin (health streams)
+//!                                              └─────(watch: Memory)──────► saver ──► state directory
+//!  sweep: claims that are gone        http: /metrics /healthz /readyz        signals: SIGTERM, SIGINT
+//! ```
+//!
+//! Watch channels hold the newest state only: nobody works off old news. All tasks run in one set under one token; when one ends
+//! before it was told to, the process ends, so that nothing runs on blind. The order of the end: kubelet's plugin first (it lets
+//! calls finish), while everything that calls need still runs; then the rest.
+
+pub mod core;
+mod lock;
+mod saver;
+mod start;
+#[cfg(test)]
+mod tests;
+mod watcher;
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::claims::{self, CheckpointError};
+use crate::config::Config;
+use crate::http::HttpError;
+use crate::plugin::ServeError;
+use crate::policy::PolicyError;
+use crate::state::StateError;
+
+pub use lock::LockError;
+
+/// Why the agent ended.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The policy is not valid.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A file that a flag names cannot be read.
+    #[error("cannot read {}: {source}; check {flag}", path.display())]
+    File {
+        /// The flag.
+        flag: &'static str,
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is no API server to talk to.
+    #[error(transparent)]
+    Connect(#[from] cluster::connect::ConnectError),
+    /// The state directory cannot be locked.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The checkpoints cannot be used.
+    #[error(transparent)]
+    Checkpoints(#[from] CheckpointError),
+    /// The HTTP server broke, or could not begin.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// A server of kubelet's sockets broke.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// A task ended on its own.
+    #[error("the task {0} ended by itself; this is a defect, please report it with the log")]
+    TaskEnded(&'static str),
+}
+
+impl AgentError {
+    /// 2 for what the operator wrote, 1 for everything else.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Policy(_) | Self::File { .. } | Self::Connect(_) => 2,
+            _ => 1,
+        }
+    }
+}
+
+type Tasks = JoinSet<Result<&'static str, AgentError>>;
+
+/// Runs the agent until `stop`.
+///
+/// # Errors
+/// When something that the operator gave cannot be used, or a task breaks.
+pub async fn run(config: Config, stop: CancellationToken) -> Result<(), AgentError> {
+    let prepared = start::prepare(&config).await?;
+    let mut tasks: Tasks = JoinSet::new();
+    // Everything but the plugin stops only after it: calls that are finished need the rest.
+    let rest = CancellationToken::new();
+    let start::Prepared { watcher, publisher, saver, plugin, web, listener, claims, _lock } = prepared;
+
+    let token = rest.clone();
+    tasks.spawn(async move {
+        watcher.run(token).await;
+        Ok("watcher")
+    });
+    let token = rest.clone();
+    tasks.spawn(async move {
+        publisher.run(token).await;
+        Ok("publisher")
+    });
+    tasks.spawn(async move {
+        saver.run().await;
+        Ok("saver")
+    });
+    let token = rest.clone();
+    tasks.spawn(async move {
+        claims::sweep::run(claims, token).await;
+        Ok("sweep")
+    });
+    let token = rest.clone();
+    tasks.spawn(async move { Ok(crate::http::serve(listener, web, token).await.map(|()| "http")?) });
+    let (token, last) = (stop.clone(), rest.clone());
+    tasks.spawn(async move {
+        let served = plugin.run(token).await;
+        last.cancel();
+        Ok(served.map(|()| "plugin")?)
+    });
+    finish(tasks, &stop, &rest).await
+}
+
+/// Waits for all tasks. One that fails, or ends before the end was asked for, ends all.
+async fn finish(mut tasks: Tasks, stop: &CancellationToken, rest: &CancellationToken) -> Result<(), AgentError> {
+    let mut result = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        let early = !stop.is_cancelled();
+        let outcome = match ended {
+            Ok(Ok(name)) if early => Err(AgentError::TaskEnded(name)),
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            // A panic was already told by its hook, on standard error.
+            Err(_) => Err(AgentError::TaskEnded("that panicked")),
+        };
+        if let Err(error) = outcome {
+            stop.cancel();
+            rest.cancel();
+            if result.is_ok() {
+                result = Err(error);
+            }
+        }
+    }
+    result
+}
+
+/// Shares a value in a watch channel, and wakes its readers only when it differs.
+fn share<T: PartialEq>(channel: &tokio::sync::watch::Sender<Option<Arc<T>>>, value: T) {
+    channel.send_if_modified(|held| {
+        let news = held.as_deref() != Some(&value);
+        if news {
+            *held = Some(Arc::new(value));
+        }
+        news
+    });
+}

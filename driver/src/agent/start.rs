@@ -1,0 +1,193 @@
+//! From flags to tasks that are ready to run. Nothing here waits for the API server, for kubelet, or for NVML.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::connect::{ConnectOptions, connect};
+use jiff::SignedDuration;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::AgentError;
+use super::core::Core;
+use super::lock::StateLock;
+use super::saver::Saver;
+use super::watcher::{Outputs, Watcher, now};
+use crate::cdi::Cdi;
+use crate::claims::{Checkpoints, Claims, ClaimsConfig, Devices, Scope};
+use crate::config::Config;
+use crate::health::{Health, HealthConfig};
+use crate::http::{self, Web};
+use crate::http_checks::{Level, Readiness};
+use crate::inventory::Inventory;
+use crate::metrics::Metrics;
+use crate::nvml::{self, Known, Supervisor, Timing};
+use crate::plugin::health::Report;
+use crate::plugin::{Paths, Plugin, Registration};
+use crate::policy::Policy;
+use crate::slices::{Owner, Published, Publisher, SliceApi};
+use crate::state::{Memory, State};
+
+/// Every task, ready to run.
+pub(super) struct Prepared {
+    pub(super) watcher: Watcher,
+    pub(super) publisher: Publisher,
+    pub(super) saver: Saver,
+    pub(super) plugin: Plugin,
+    pub(super) web: Web,
+    pub(super) listener: TcpListener,
+    pub(super) claims: Claims,
+    pub(super) _lock: StateLock,
+}
+
+/// The channels between the tasks: the ends that are read.
+struct Inputs {
+    wanted: watch::Receiver<Option<crate::slices::Pool>>,
+    devices: watch::Receiver<Option<Arc<Devices>>>,
+    report: watch::Receiver<Arc<Report>>,
+    memory: watch::Receiver<Memory>,
+    nvml: watch::Receiver<Level>,
+    heartbeat: watch::Receiver<Instant>,
+}
+
+/// Reads what the flags name, takes what only one agent may have, and makes the tasks.
+pub(super) async fn prepare(config: &Config) -> Result<Prepared, AgentError> {
+    let policy = policy(config.policy.as_deref())?;
+    let boot_id = read("--boot-id-file", &config.boot_id_file)?.trim().to_owned();
+    let client = connect(&ConnectOptions {
+        kubeconfig: config.kubeconfig.clone(),
+        context: None,
+        user_agent: concat!("gpu-driver/", env!("CARGO_PKG_VERSION")).to_owned(),
+    })
+    .await?;
+    let listener = http::bind(config.listen).await?;
+    let lock = StateLock::take(&config.state_dir).await?;
+    let (state, memory, set_aside) = State::load(&config.state_dir)?;
+    for entry in &set_aside {
+        tracing::error!("{entry}");
+    }
+
+    let metrics = Arc::new(Metrics::new());
+    let (outputs, inputs) = channels(&config.node_name);
+    let (published_sender, published) = watch::channel(Published::default());
+    let (registration_sender, registration) = watch::channel(Registration::default());
+    let (state_sender, state_level) = watch::channel(Level::Good);
+
+    let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
+    let owner = Owner { driver: config.driver_name.clone(), node: config.node_name.clone() };
+    let api = SliceApi::new(client, owner);
+    let publisher = Publisher::new(api, inputs.wanted, published_sender, metrics.slices.clone());
+    let plugin = Plugin {
+        driver: config.driver_name.clone(),
+        paths: Paths::new(&config.kubelet_root, &config.driver_name),
+        claims: claims.clone(),
+        reports: inputs.report,
+        registration: registration_sender,
+        metrics: metrics.plugin.clone(),
+    };
+    let readiness = Readiness {
+        registration,
+        published: published.clone(),
+        nvml: inputs.nvml,
+        state: state_level,
+        heartbeat: inputs.heartbeat,
+    };
+    let failures = metrics.health.save_failures.clone();
+    let watcher = watcher(config, boot_id, policy, memory, outputs, published, &metrics);
+    let saver = Saver { state, memory: inputs.memory, level: state_sender, failures };
+    let web = Web { metrics, readiness };
+    Ok(Prepared { watcher, publisher, saver, plugin, web, listener, claims, _lock: lock })
+}
+
+fn watcher(
+    config: &Config,
+    boot_id: String,
+    policy: Policy,
+    memory: Memory,
+    outputs: Outputs,
+    published: watch::Receiver<Published>,
+    metrics: &Metrics,
+) -> Watcher {
+    let poll = config.poll_interval.0;
+    let health_config = HealthConfig {
+        domain: config.driver_name.clone(),
+        boot_id,
+        quiet_period: signed(config.quiet_period.0),
+        stale_after: signed(poll * 2 + Duration::from_secs(5)),
+    };
+    let inventory = Inventory::restore(memory.inventory);
+    let health = Health::restore(health_config, memory.health, &policy, now());
+    let known = inventory.cards().map(|card| Known { pci: card.pci, uuid: card.identity.uuid.clone() }).collect();
+    let timing = Timing { poll, rescan: (poll * 4).min(Duration::from_secs(60)), ..Timing::default() };
+    let (supervisor, updates) =
+        Supervisor::spawn(nvml::Config { known, timing, ..nvml::Config::new(&config.nvml_library) });
+    Watcher {
+        core: Core::new(&config.node_name, inventory, health, policy),
+        supervisor,
+        updates,
+        published,
+        outputs,
+        metrics: metrics.health.clone(),
+        sysfs_root: config.sysfs_root.clone(),
+        sysfs_interval: poll,
+    }
+}
+
+fn claims(
+    config: &Config,
+    boot_id: &str,
+    client: Client,
+    devices: watch::Receiver<Option<Arc<Devices>>>,
+    metrics: &Metrics,
+) -> Result<Claims, AgentError> {
+    Ok(Claims::load(ClaimsConfig {
+        scope: Scope {
+            driver: config.driver_name.clone(),
+            pool: config.node_name.clone(),
+            boot_id: boot_id.to_owned(),
+        },
+        client,
+        devices,
+        checkpoints: Checkpoints::open(&config.state_dir.join("claims"))?,
+        cdi: Cdi::new(&config.cdi_root, &config.dev_root, &config.driver_name),
+        metrics: metrics.claims.clone(),
+    })?)
+}
+
+fn channels(pool: &str) -> (Outputs, Inputs) {
+    let (wanted_sender, wanted) = watch::channel(None);
+    let (devices_sender, devices) = watch::channel(None);
+    let empty = Report { pool: pool.to_owned(), devices: Vec::new() };
+    let (report_sender, report) = watch::channel(Arc::new(empty));
+    let (memory_sender, memory) = watch::channel(Memory::default());
+    let (nvml_sender, nvml) = watch::channel(Level::Degraded("not opened yet".to_owned()));
+    let (heartbeat_sender, heartbeat) = watch::channel(Instant::now());
+    let outputs = Outputs {
+        wanted: wanted_sender,
+        devices: devices_sender,
+        report: report_sender,
+        memory: memory_sender,
+        nvml: nvml_sender,
+        heartbeat: heartbeat_sender,
+    };
+    (outputs, Inputs { wanted, devices, report, memory, nvml, heartbeat })
+}
+
+fn policy(file: Option<&Path>) -> Result<Policy, AgentError> {
+    let shipped = Policy::default_table()?;
+    match file {
+        Some(path) => Ok(shipped.with_file(&path.display().to_string(), &read("--policy", path)?)?),
+        None => Ok(shipped),
+    }
+}
+
+fn read(flag: &'static str, path: &Path) -> Result<String, AgentError> {
+    std::fs::read_to_string(path).map_err(|source| AgentError::File { flag, path: path.to_owned(), source })
+}
+
+fn signed(span: Duration) -> SignedDuration {
+    SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX)
+}

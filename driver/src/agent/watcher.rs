@@ -1,0 +1,229 @@
+//! The task around [`Core`]: takes news from the NVML room, lets time pass, and shares what follows with the other tasks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::core::{Core, Outcome, View};
+use super::share;
+use crate::claims::Devices;
+use crate::http_checks::Level;
+use crate::inventory::{NvmlState, SysfsView, read_sysfs};
+use crate::metrics::HealthMetrics;
+use crate::nvml::{Known, SignalKind, Supervisor, Update};
+use crate::plugin::health::Report;
+use crate::slices::{Limits, Pool, Published};
+use crate::state::Memory;
+
+/// How often time passes for findings.
+const TICK: Duration = Duration::from_secs(1);
+/// How long the NVML room may take to let everything go at the end. A hung call would hold it up for longer; it ends with the process.
+const RELEASE: Duration = Duration::from_secs(3);
+
+/// Where the watcher's findings go.
+pub(super) struct Outputs {
+    /// To the publisher.
+    pub(super) wanted: watch::Sender<Option<Pool>>,
+    /// To claims.
+    pub(super) devices: watch::Sender<Option<Arc<Devices>>>,
+    /// To health streams.
+    pub(super) report: watch::Sender<Arc<Report>>,
+    /// To the saver.
+    pub(super) memory: watch::Sender<Memory>,
+    /// To readiness.
+    pub(super) nvml: watch::Sender<Level>,
+    /// To liveness.
+    pub(super) heartbeat: watch::Sender<Instant>,
+}
+
+/// The task around [`Core`].
+pub(super) struct Watcher {
+    pub(super) core: Core,
+    pub(super) supervisor: Supervisor,
+    pub(super) updates: mpsc::Receiver<Update>,
+    pub(super) published: watch::Receiver<Published>,
+    pub(super) outputs: Outputs,
+    pub(super) metrics: HealthMetrics,
+    pub(super) sysfs_root: PathBuf,
+    pub(super) sysfs_interval: Duration,
+}
+
+impl Watcher {
+    /// Works until `stop`.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut sysfs = tokio::time::interval(self.sysfs_interval);
+        sysfs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                update = self.updates.recv() => match update {
+                    Some(update) => self.heard(update).await,
+                    None => break,
+                },
+                changed = self.published.changed() => match changed {
+                    Ok(()) => self.adopt(),
+                    Err(_) => break,
+                },
+                _ = tick.tick() => self.pass(None),
+                _ = sysfs.tick(), if self.core.heard() => {
+                    let view = self.read_sysfs().await;
+                    self.pass(view.as_ref());
+                }
+            }
+        }
+        if tokio::time::timeout(RELEASE, self.supervisor.stop()).await.is_err() {
+            tracing::warn!("a call into NVML hangs; ending without it");
+        }
+    }
+
+    /// Takes in an update and every other that has arrived, then shares what follows once.
+    async fn heard(&mut self, first: Update) {
+        let mut all = self.take(first).await;
+        while let Ok(update) = self.updates.try_recv() {
+            all.add(self.take(update).await);
+        }
+        self.follow(&all);
+    }
+
+    async fn take(&mut self, update: Update) -> Outcome {
+        self.count(&update);
+        let sysfs = match update {
+            Update::Opened { .. } | Update::Discovered { .. } => self.read_sysfs().await,
+            Update::Unavailable { .. } | Update::Released { .. } | Update::Signal(_) => None,
+        };
+        let outcome = self.core.observe(&update, sysfs.as_ref(), now());
+        if !matches!(update, Update::Signal(_)) {
+            self.tell_nvml(&update);
+        }
+        outcome
+    }
+
+    /// The moments that the server gave to our taints are remembered, and repeated from now on.
+    fn adopt(&mut self) {
+        let stored = self.published.borrow_and_update().taints.clone();
+        let wanted = self.outputs.wanted.borrow().clone().unwrap_or_default();
+        let news = self.core.adopt_times(&stored, &wanted);
+        self.follow(&Outcome { changed: true, persist: news, told: Vec::new() });
+    }
+
+    fn pass(&mut self, sysfs: Option<&SysfsView>) {
+        self.outputs.heartbeat.send_replace(Instant::now());
+        let outcome = self.core.tick(sysfs, now());
+        self.follow(&outcome);
+    }
+
+    /// Shares what changed. The publisher comes first: it is what keeps new work away from a bad card.
+    fn follow(&mut self, outcome: &Outcome) {
+        for text in &outcome.told {
+            tracing::info!("{text}");
+        }
+        if (outcome.changed || outcome.persist) && self.core.heard() {
+            let limits = self.published.borrow().limits.unwrap_or(Limits::CURRENT);
+            let View { pool, devices, report } = self.core.view(&limits, now());
+            self.count_taints(&pool);
+            self.outputs.wanted.send_if_modified(|held| {
+                let news = held.as_ref() != Some(&pool);
+                if news {
+                    *held = Some(pool);
+                }
+                news
+            });
+            share(&self.outputs.devices, devices);
+            self.outputs.report.send_if_modified(|held| {
+                let news = **held != report;
+                if news {
+                    *held = Arc::new(report);
+                }
+                news
+            });
+        }
+        if outcome.persist {
+            self.outputs.memory.send_replace(self.core.memory());
+        }
+    }
+
+    async fn read_sysfs(&self) -> Option<SysfsView> {
+        let root = self.sysfs_root.clone();
+        match tokio::task::spawn_blocking(move || read_sysfs(&root)).await {
+            Ok(Ok(view)) => Some(view),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the PCI bus cannot be listed");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn tell_nvml(&self, update: &Update) {
+        let (state, level) = match self.core.inventory().nvml() {
+            NvmlState::Open => ("open", Level::Good),
+            NvmlState::Unopened => ("unopened", Level::Degraded("not opened yet".to_owned())),
+            NvmlState::Unavailable(why) => ("unavailable", Level::Degraded(why.clone())),
+            NvmlState::Released => ("released", Level::Degraded("let go on request".to_owned())),
+        };
+        if let Update::Unavailable { error, attempt, retry_in } = update {
+            let repeated = *self.outputs.nvml.borrow() == level;
+            if repeated {
+                tracing::debug!(%error, attempt, ?retry_in, "NVML is still not available");
+            } else {
+                tracing::error!(%error, attempt, ?retry_in, "NVML is not available; cards seen before stay published");
+            }
+        }
+        self.metrics.nvml.replace([(vec![("state", state)], 1)]);
+        self.outputs.nvml.send_if_modified(|held| std::mem::replace(held, level.clone()) != level);
+        let known = self.core.inventory().cards().map(|card| Known { pci: card.pci, uuid: card.identity.uuid.clone() });
+        self.supervisor.know(known.collect());
+    }
+
+    fn count(&self, update: &Update) {
+        let kind = match update {
+            Update::Opened { .. } => "opened",
+            Update::Unavailable { .. } => "unavailable",
+            Update::Discovered { .. } => "discovered",
+            Update::Released { .. } => "released",
+            Update::Signal(signal) => match &signal.kind {
+                SignalKind::Event(_) => "event",
+                SignalKind::Snapshot(_) => "snapshot",
+                SignalKind::Watching { .. } => "watching",
+                SignalKind::NotWatching { .. } => "not_watching",
+                SignalKind::Hung { .. } => {
+                    self.metrics.hung_calls.inc();
+                    "hung"
+                }
+                SignalKind::Unhung { .. } => "unhung",
+                SignalKind::Dropped { count } => {
+                    self.metrics.dropped_signals.inc_by(*count);
+                    "dropped"
+                }
+            },
+        };
+        self.metrics.signals.with(&[("kind", kind)]).inc();
+    }
+
+    fn count_taints(&self, pool: &Pool) {
+        let devices = || pool.cards.iter().flat_map(|card| &card.devices);
+        self.metrics.devices.set(i64::try_from(devices().count()).unwrap_or(i64::MAX));
+        let mut taints = std::collections::BTreeMap::new();
+        for taint in devices().flat_map(|device| &device.taints) {
+            *taints.entry((taint.key.as_str(), taint.effect.as_str())).or_insert(0) += 1;
+        }
+        self.metrics
+            .taints
+            .replace(taints.into_iter().map(|((key, effect), count)| (vec![("key", key), ("effect", effect)], count)));
+        let findings = self.core.findings_by_key();
+        self.metrics.findings.replace(findings.iter().map(|(key, count)| (vec![("key", key.as_str())], *count)));
+    }
+}
+
+/// The wall clock of this node: for findings and their timers, never for taints.
+#[expect(clippy::disallowed_methods, reason = "the edge where the agent reads the clock")]
+pub(super) fn now() -> Timestamp {
+    Timestamp::now()
+}

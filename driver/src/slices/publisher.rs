@@ -1,0 +1,351 @@
+//! The task that keeps the API server's slices equal to what is wanted, whatever anybody does to them.
+//!
+//! ```text
+//!  wanted (watch channel, newest wins) ─┐
+//!  watch of our own slices ─────────────┼─► mirror ─► plan ─► writes, one at a time ─► published (watch channel)
+//!  wait after a failure ────────────────┘                       └─ any failure: read all again, wait longer, without end
+//! ```
+//!
+//! The first write of a change goes out at once. What is wanted anew while a write is under way waits for it, and only the newest
+//! wish is written then.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{FutureExt, Stream, StreamExt};
+use taints::Taint;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::api::{News, SliceApi, SliceError};
+use super::backoff::{Backoff, RepairPace};
+use super::limits::Limits;
+use super::mirror::{Dropped, Mirror};
+use super::model::{Device, Pool};
+use super::pack::pack;
+use super::plan::Step;
+use super::validate::{Problem, valid};
+use crate::metrics::SliceMetrics;
+
+/// Plans in a row without a pause. Two are enough for any state of ours; more means that somebody else writes as well.
+const MAX_ROUNDS: usize = 6;
+
+/// How the published state stands to the wanted one.
+#[derive(Clone, Debug, Default)]
+pub struct Published {
+    /// Since when something wanted is not on the server; `None` when all of it is.
+    pub unpublished_since: Option<Instant>,
+    /// Whether anything was ever published.
+    pub ever: bool,
+    /// Why it is not, if it was tried: with what to do next.
+    pub error: Option<String>,
+    /// Taints that the server does not store: its feature gate `DRADeviceTaints` is off.
+    pub dropped_taints: usize,
+    /// What local validation left out.
+    pub problems: Vec<Problem>,
+    /// What the server accepts, once it was asked.
+    pub limits: Option<Limits>,
+    /// The taints of each device as the server holds them, with the moments that its clock gave them.
+    pub taints: Arc<BTreeMap<String, Vec<Taint>>>,
+}
+
+/// The publisher. Owns every ResourceSlice of its driver on its node.
+pub struct Publisher {
+    api: SliceApi,
+    wanted: watch::Receiver<Option<Pool>>,
+    published: watch::Sender<Published>,
+    metrics: SliceMetrics,
+    mirror: Mirror,
+    server: Option<ServerFacts>,
+    backoff: Backoff,
+    repairs: RepairPace,
+}
+
+/// What a write needs to know of the cluster.
+#[derive(Clone, Debug)]
+struct ServerFacts {
+    node_uid: String,
+    limits: Limits,
+}
+
+type NewsStream = Pin<Box<dyn Stream<Item = Result<Option<News>, SliceError>> + Send>>;
+
+/// Why following ended without a failure.
+enum End {
+    Stopped,
+    WatchClosed,
+}
+
+impl Publisher {
+    /// A publisher of what `wanted` holds; `None` there means "not known yet", and nothing is written.
+    #[must_use]
+    pub fn new(
+        api: SliceApi,
+        wanted: watch::Receiver<Option<Pool>>,
+        published: watch::Sender<Published>,
+        metrics: SliceMetrics,
+    ) -> Self {
+        let owner = api.owner().clone();
+        let seed = owner.node.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        Self {
+            mirror: Mirror::new(&owner.node),
+            api,
+            wanted,
+            published,
+            metrics,
+            server: None,
+            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed),
+            repairs: RepairPace::new(),
+        }
+    }
+
+    /// Publishes until `stop`. Slices stay when it ends: a restart of the agent must not take them away.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut stale_before = false;
+        loop {
+            let ended = tokio::select! {
+                () = stop.cancelled() => return,
+                ended = self.follow() => ended,
+            };
+            match ended {
+                Ok(End::Stopped) => return,
+                Ok(End::WatchClosed) => {}
+                Err(error) => {
+                    let at_once = error.is_stale() && !stale_before;
+                    stale_before = error.is_stale();
+                    let wait = self.failed(&error, at_once);
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(wait) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads everything, then writes what is left to write whenever something changes. Ends with the watch or the first failure.
+    async fn follow(&mut self) -> Result<End, SliceError> {
+        let mut news = self.read_all().await?;
+        self.converge().await?;
+        loop {
+            tokio::select! {
+                changed = self.wanted.changed() => match changed {
+                    Ok(()) => self.converge().await?,
+                    Err(_) => return Ok(End::Stopped),
+                },
+                event = news.next() => match event {
+                    Some(event) => self.heard(event?, &mut news).await?,
+                    None => return Ok(End::WatchClosed),
+                },
+            }
+        }
+    }
+
+    /// The slices that are there, and the facts of the cluster if they are not known: all asked at the same time.
+    async fn read_all(&mut self) -> Result<NewsStream, SliceError> {
+        let (listed, facts) = tokio::join!(self.api.list(), server_facts(&self.api, self.server.clone()));
+        let (slices, version) = listed?;
+        self.know(facts?);
+        self.mirror.replace(slices);
+        self.tell_taints();
+        Ok(Box::pin(self.api.watch(&version).await?))
+    }
+
+    /// Takes in an event and every other that has arrived already, and puts right what somebody else changed.
+    async fn heard(&mut self, event: Option<News>, news: &mut NewsStream) -> Result<(), SliceError> {
+        let changed = self.take(event) | self.take_arrived(news)?;
+        if !changed || self.steps_left().is_empty() {
+            return Ok(());
+        }
+        self.metrics.repairs.inc();
+        tracing::info!(node = %self.api.owner().node, "the ResourceSlices of this node were changed by somebody else; putting them right");
+        let due = self.repairs.due(Instant::now());
+        self.tell(|published| published.unpublished_since = published.unpublished_since.or(Some(Instant::now())));
+        tokio::select! {
+            () = tokio::time::sleep_until(due) => {}
+            // A new wish does not wait for the repair of the old one.
+            _ = self.wanted.changed() => {}
+        }
+        self.take_arrived(news)?;
+        self.converge().await
+    }
+
+    /// Takes in the events that have arrived, without waiting for more. Returns whether any changed something.
+    fn take_arrived(&mut self, news: &mut NewsStream) -> Result<bool, SliceError> {
+        let mut changed = false;
+        while let Some(Some(event)) = news.next().now_or_never() {
+            changed |= self.take(event?);
+        }
+        Ok(changed)
+    }
+
+    fn take(&mut self, event: Option<News>) -> bool {
+        match event {
+            Some(News::There(slice)) => self.mirror.observe(*slice),
+            Some(News::Gone { name, uid }) => {
+                // With the node the slices go too, and a new node has another UID.
+                self.server = None;
+                self.mirror.forget(&name, &uid)
+            }
+            None => false,
+        }
+    }
+
+    /// Plans and writes until nothing is left.
+    async fn converge(&mut self) -> Result<(), SliceError> {
+        for _ in 0..MAX_ROUNDS {
+            if self.wanted.borrow_and_update().is_none() {
+                return Ok(());
+            }
+            let steps = self.steps_left();
+            if steps.is_empty() {
+                self.succeeded();
+                return Ok(());
+            }
+            self.tell(|published| published.unpublished_since = published.unpublished_since.or(Some(Instant::now())));
+            let facts = server_facts(&self.api, self.server.take()).await?;
+            self.know(facts.clone());
+            let slices = self.slices(facts.limits);
+            for step in steps {
+                self.write(step, &slices, &facts).await?;
+            }
+        }
+        Err(SliceError::Unsettled)
+    }
+
+    fn steps_left(&self) -> Vec<Step> {
+        let limits = self.server.as_ref().map_or(Limits::CURRENT, |facts| facts.limits);
+        if self.wanted.borrow().is_none() { Vec::new() } else { self.mirror.plan(&self.slices(limits)) }
+    }
+
+    /// What is wanted, as slices that the server accepts, with the moments of taints that it gave before.
+    fn slices(&self, limits: Limits) -> Vec<Vec<Device>> {
+        let wanted = self.wanted.borrow().clone().unwrap_or_default();
+        let (pool, problems) = valid(&wanted, &limits);
+        self.tell_problems(problems);
+        self.mirror.with_times(pack(&pool, limits.devices))
+    }
+
+    async fn write(&mut self, step: Step, slices: &[Vec<Device>], facts: &ServerFacts) -> Result<(), SliceError> {
+        match step {
+            Step::Delete { name, uid, resource_version } => {
+                self.metrics.writes.with(&[("verb", "delete")]).inc();
+                self.api.delete(&name, &uid, &resource_version).await?;
+                self.mirror.forget(&name, &uid);
+            }
+            Step::Update { name, resource_version, index, pool } => {
+                self.metrics.writes.with(&[("verb", "patch")]).inc();
+                let sent = slices[index].clone();
+                let answer = self.api.update(&name, &resource_version, pool, sent.clone()).await?;
+                let dropped = self.mirror.wrote(index, sent, answer);
+                self.report(dropped);
+            }
+            Step::Create { index, pool } => {
+                self.metrics.writes.with(&[("verb", "create")]).inc();
+                let sent = slices[index].clone();
+                let answer = self.api.create(&facts.node_uid, index, pool, sent.clone()).await?;
+                let dropped = self.mirror.wrote(index, sent, answer);
+                self.report(dropped);
+            }
+        }
+        self.tell_taints();
+        Ok(())
+    }
+
+    fn report(&self, dropped: Dropped) {
+        if dropped.taints > 0 {
+            tracing::warn!(
+                taints = dropped.taints,
+                "the API server does not store device taints: turn on its feature gate DRADeviceTaints (on by default since Kubernetes 1.36); until then faults show in the device health of pods only"
+            );
+        }
+        if dropped.others > 0 {
+            tracing::warn!(
+                fields = dropped.others,
+                "the API server left out parts of a ResourceSlice; a feature gate of it may be off"
+            );
+        }
+    }
+
+    fn succeeded(&mut self) {
+        self.backoff.reset();
+        self.metrics.unpublished.set(0);
+        let dropped = self.mirror.dropped_taints();
+        self.metrics.dropped_taints.set(i64::try_from(dropped).unwrap_or(i64::MAX));
+        self.tell(|published| {
+            published.unpublished_since = None;
+            published.ever = true;
+            published.error = None;
+            published.dropped_taints = dropped;
+        });
+    }
+
+    /// Counts and tells a failure, and returns how long to wait.
+    fn failed(&mut self, error: &SliceError, at_once: bool) -> Duration {
+        let wait = if at_once { Duration::ZERO } else { self.backoff.after_failure() };
+        if matches!(error, SliceError::Watch(_)) && self.wanted.borrow().is_some() && self.steps_left().is_empty() {
+            tracing::info!(%error, ?wait, "reading the ResourceSlices of this node again");
+            return wait;
+        }
+        if !error.is_stale() {
+            self.server = None;
+        }
+        self.metrics.failures.inc();
+        self.metrics.unpublished.set(1);
+        tracing::warn!(%error, ?wait, "slices not published, trying again");
+        let text = error.to_string();
+        self.tell(|published| {
+            published.unpublished_since = published.unpublished_since.or(Some(Instant::now()));
+            published.error = Some(text);
+        });
+        wait
+    }
+
+    fn know(&mut self, facts: ServerFacts) {
+        let limits = Some(facts.limits);
+        self.published.send_if_modified(|published| std::mem::replace(&mut published.limits, limits) != limits);
+        self.server = Some(facts);
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Published)) {
+        self.published.send_modify(change);
+    }
+
+    fn tell_taints(&self) {
+        let taints = self.mirror.taints();
+        self.published.send_if_modified(|published| {
+            let news = *published.taints != taints;
+            if news {
+                published.taints = Arc::new(taints);
+            }
+            news
+        });
+    }
+
+    fn tell_problems(&self, problems: Vec<Problem>) {
+        self.published.send_if_modified(|published| {
+            let news = published.problems != problems;
+            if news {
+                for problem in &problems {
+                    tracing::warn!(%problem, "left out of the published slices");
+                }
+                published.problems = problems;
+            }
+            news
+        });
+    }
+}
+
+async fn server_facts(api: &SliceApi, known: Option<ServerFacts>) -> Result<ServerFacts, SliceError> {
+    if let Some(known) = known {
+        return Ok(known);
+    }
+    let (node_uid, limits) = tokio::join!(api.node_uid(), api.limits());
+    Ok(ServerFacts { node_uid: node_uid?, limits: limits? })
+}
+
+#[cfg(test)]
+mod tests;
