@@ -1,1 +1,431 @@
-//! oracle
+//! The fleet against a naive one: plain lists, scanned for every question. Random changes must leave both of one mind, and what
+//! a change did not touch must not have changed.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::{Change, Fleet};
+use crate::object::*;
+use crate::verdict::{FirstSeen, HeldWhy, Settings, Verdict, judge};
+use crate::{Effect, Operator, Taint, Toleration};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+// ---- The naive fleet.
+
+#[derive(Default)]
+struct Naive {
+    nodes: BTreeMap<String, Node>,
+    slices: BTreeMap<String, (Slice, bool)>,
+    rules: BTreeMap<String, Rule>,
+    claims: BTreeMap<Key, Claim>,
+    pods: BTreeMap<Key, Pod>,
+}
+
+impl Naive {
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Node(node) => drop(self.nodes.insert(node.name.clone(), node)),
+            Change::NodeGone(name) => drop(self.nodes.remove(&name)),
+            Change::Slice(slice) => self.set_slice(slice),
+            Change::SliceGone(name) => drop(self.slices.remove(&name)),
+            Change::Rule(rule) => drop(self.rules.insert(rule.name.clone(), rule)),
+            Change::RuleGone(name) => drop(self.rules.remove(&name)),
+            Change::Claim(claim) => drop(self.claims.insert(claim.key.clone(), claim)),
+            Change::ClaimGone(key) => drop(self.claims.remove(&key)),
+            Change::Pod(pod) => drop(self.pods.insert(pod.key.clone(), pod)),
+            Change::PodGone(key) => drop(self.pods.remove(&key)),
+        }
+    }
+
+    fn set_slice(&mut self, slice: Slice) {
+        let home = |slice: &Slice| (slice.driver.clone(), slice.pool.clone(), slice.uid.clone());
+        let old = self.slices.remove(&slice.name).filter(|(old, _)| home(old) == home(&slice));
+        let raised = old.as_ref().is_some_and(|(old, _)| old.generation < slice.generation);
+        let before = |a: &Slice, b: &Slice| a.created.zip(b.created).map(|(a, b)| a <= b);
+        let mut stale = old.as_ref().is_some_and(|(_, stale)| *stale) && !raised;
+        for (other, other_stale) in self.slices.values_mut() {
+            if (&other.driver, &other.pool) != (&slice.driver, &slice.pool) {
+                continue;
+            }
+            if other.generation > slice.generation {
+                stale |= raised || (old.is_none() && before(&slice, other) == Some(true));
+            }
+            if other.generation < slice.generation && (old.is_none() || raised) {
+                *other_stale |= raised || before(other, &slice) != Some(false);
+            }
+        }
+        self.slices.insert(slice.name.clone(), (slice, stale));
+    }
+
+    fn current(&self, id: &DeviceId) -> Vec<&Slice> {
+        let of_pool = || {
+            let counted = self.slices.values().filter(|(_, stale)| !stale).map(|(slice, _)| slice);
+            counted.filter(|slice| slice.driver == id.driver && slice.pool == id.pool)
+        };
+        let newest = of_pool().map(|slice| slice.generation).max();
+        of_pool().filter(|slice| Some(slice.generation) == newest).collect()
+    }
+
+    fn device(&self, id: &DeviceId) -> Option<&Device> {
+        self.current(id).into_iter().flat_map(|slice| &slice.devices).find(|device| device.name == id.device)
+    }
+
+    fn holds(pod: &Pod, claim: &Claim) -> bool {
+        let by_owner = |kind| match (kind, &claim.controller) {
+            (ClaimRefKind::Named, _) => true,
+            (_, None) => false,
+            (ClaimRefKind::Template, Some(owner)) => {
+                owner.uid == pod.uid || (owner.kind == "PodGroup" && Some(&owner.name) == pod.pod_group.as_ref())
+            }
+            (ClaimRefKind::ExtendedResource, Some(owner)) => owner.uid == pod.uid,
+        };
+        let refers = pod.key.namespace == claim.key.namespace
+            && pod.claims.iter().any(|r| r.claim.as_ref() == Some(&claim.key.name) && by_owner(r.kind));
+        let reserved = claim.reserved_for.iter().any(|consumer| match consumer.resource.as_str() {
+            "pods" => consumer.uid == pod.uid,
+            "podgroups" => Some(&consumer.name) == pod.pod_group.as_ref(),
+            _ => false,
+        });
+        pod.node.is_some() && claim.results.is_some() && refers && reserved
+    }
+
+    /// Every deadline of a pod, and how many unlisted devices it holds.
+    fn deadlines(&self, pod: &Pod) -> (Vec<Timestamp>, usize) {
+        let mut deadlines = Vec::new();
+        let mut unlisted = 0;
+        let node = pod.node.as_ref().and_then(|name| self.nodes.get(name));
+        for taint in node.iter().flat_map(|node| &node.taints).filter(|taint| taint.effect == Effect::NoExecute) {
+            let first = pod.tolerations.iter().find(|toleration| crate::node::tolerates(toleration, taint, true));
+            let seconds = match first {
+                None => Some(0),
+                Some(toleration) => toleration.toleration_seconds,
+            };
+            let since = taint.time_added.unwrap().max(pod.bound_at.unwrap());
+            deadlines.extend(seconds.map(|seconds| since + SignedDuration::from_secs(seconds.max(0))));
+        }
+        for claim in self.claims.values().filter(|claim| Self::holds(pod, claim)) {
+            for result in claim.results.iter().flatten() {
+                let device = self.device(&result.id);
+                unlisted += usize::from(device.is_none());
+                let own = device.into_iter().flat_map(|device| device.taints.iter().map(|taint| (taint, false)));
+                let rules = self
+                    .rules
+                    .values()
+                    .filter(|rule| rule.selector.as_ref().is_some_and(|selector| selector.matches(&result.id)));
+                for (taint, careful) in own.chain(rules.map(|rule| (&rule.taint, rule.careful))) {
+                    deadlines.extend(Self::device_deadline(claim, result, taint, careful));
+                }
+            }
+        }
+        deadlines.sort();
+        (deadlines, unlisted)
+    }
+
+    fn device_deadline(claim: &Claim, result: &Allocated, taint: &Taint, careful: bool) -> Option<Timestamp> {
+        let evicts = taint.effect == Effect::NoExecute || (careful && taint.effect == Effect::NoSchedule);
+        if !evicts {
+            return None;
+        }
+        let judged = Taint { effect: Effect::NoExecute, ..taint.clone() };
+        let copied = result.tolerations.clone().unwrap_or_default();
+        let asked = claim.requests.get(&result.request).cloned().unwrap_or_default();
+        let counting = if copied.is_empty() { asked } else { copied };
+        let matching: Vec<&Toleration> = counting.iter().filter(|t| crate::device::tolerates(t, &judged)).collect();
+        if matching.iter().any(|t| t.effect.is_none() || t.toleration_seconds.is_none()) {
+            return None;
+        }
+        let seconds = matching.iter().filter_map(|t| t.toleration_seconds).min().unwrap_or(0);
+        Some(taint.time_added.unwrap() + SignedDuration::from_secs(seconds.max(0)))
+    }
+}
+
+// ---- A small world in which things meet often.
+
+fn pick<T: Clone + std::fmt::Debug + 'static>(of: &[T]) -> impl Strategy<Value = T> + use<T> {
+    prop::sample::select(of.to_vec())
+}
+
+fn text(of: &[&'static str]) -> impl Strategy<Value = String> + use<> {
+    pick(of).prop_map(str::to_owned)
+}
+
+fn toleration() -> impl Strategy<Value = Toleration> {
+    let effect = pick(&[None, Some(Effect::NoExecute), Some(Effect::NoSchedule)]);
+    let seconds = pick(&[None, Some(0), Some(5), Some(20), Some(-3)]);
+    (text(&["", "a", "b"]), effect, seconds).prop_map(|(key, effect, toleration_seconds)| Toleration {
+        key,
+        operator: Operator::Exists,
+        value: String::new(),
+        effect,
+        toleration_seconds,
+    })
+}
+
+fn tolerations() -> impl Strategy<Value = Vec<Toleration>> {
+    prop::collection::vec(toleration(), 0..3)
+}
+
+fn taint() -> impl Strategy<Value = Taint> {
+    let effect = pick(&[Effect::NoExecute, Effect::NoExecute, Effect::NoSchedule, Effect::None]);
+    (text(&["a", "b"]), effect, 0..50_i64).prop_map(|(key, effect, second)| Taint {
+        key,
+        value: String::new(),
+        effect,
+        time_added: Some(at(second)),
+    })
+}
+
+fn node() -> impl Strategy<Value = Node> {
+    (text(&["n0", "n1"]), prop::collection::vec(taint(), 0..2)).prop_map(|(name, mut taints)| {
+        taints.dedup_by(|a, b| a.same_as(b));
+        Node { uid: format!("uid-{name}"), name, taints, ..Node::default() }
+    })
+}
+
+fn slice() -> impl Strategy<Value = Slice> {
+    let device = (text(&["g0", "g1"]), prop::collection::vec(taint(), 0..2));
+    let devices = prop::collection::vec(device, 0..3);
+    let home = (text(&["s0", "s1", "s2"]), text(&["d0", "d1"]), text(&["p0", "p1"]));
+    let age = (1..4_i64, prop::option::of(0..9_i64), text(&["x", "y"]));
+    (home, age, devices).prop_map(|((name, driver, pool), (generation, created, uid), devices)| Slice {
+        uid: format!("{name}-{uid}"),
+        name,
+        created: created.map(at),
+        driver,
+        pool,
+        generation,
+        slice_count: 1,
+        devices: devices.into_iter().map(|(name, taints)| Device { name, taints, ..Device::default() }).collect(),
+        ..Slice::default()
+    })
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let some = |of: &[&'static str]| prop::option::of(text(of));
+    let selector = (some(&["d0", "d1"]), some(&["p0", "p1"]), some(&["g0", "g1"]));
+    let selector = prop::option::weighted(0.9, selector);
+    (text(&["r0", "r1"]), selector, taint(), any::<bool>()).prop_map(|(name, selector, taint, careful)| Rule {
+        uid: format!("uid-{name}"),
+        name,
+        selector: selector.map(|(driver, pool, device)| Selector { driver, pool, device }),
+        taint,
+        careful,
+        identity: Identity::default(),
+        expires_at: None,
+        managed: false,
+        reason: None,
+        by: None,
+    })
+}
+
+fn claim_key() -> impl Strategy<Value = Key> {
+    (text(&["ns0", "ns1"]), text(&["c0", "c1"])).prop_map(|(namespace, name)| Key { namespace, name })
+}
+
+fn pod_key() -> impl Strategy<Value = Key> {
+    (text(&["ns0", "ns1"]), text(&["w0", "w1"])).prop_map(|(namespace, name)| Key { namespace, name })
+}
+
+fn pod_uid() -> impl Strategy<Value = String> {
+    text(&["u0", "u1", "u2"])
+}
+
+fn result() -> impl Strategy<Value = Allocated> {
+    let id = (text(&["d0", "d1"]), text(&["p0", "p1"]), text(&["g0", "g1"]));
+    (id, text(&["r0", "r1"]), prop::option::of(tolerations())).prop_map(
+        |((driver, pool, device), request, tolerations)| Allocated {
+            id: DeviceId { driver, pool, device },
+            request,
+            tolerations,
+            admin_access: false,
+            share_id: None,
+        },
+    )
+}
+
+fn claim() -> impl Strategy<Value = Claim> {
+    let consumer = prop_oneof![
+        4 => pod_uid().prop_map(|uid| ("", "pods", String::new(), uid)),
+        1 => text(&["gang"]).prop_map(|name| ("scheduling.k8s.io", "podgroups", name, String::new())),
+        1 => text(&["job"]).prop_map(|name| ("batch", "jobs", name, String::new())),
+    ];
+    let owner = prop_oneof![
+        2 => pod_uid().prop_map(|uid| Owner { kind: "Pod".into(), name: String::new(), uid }),
+        1 => Just(Owner { kind: "PodGroup".into(), name: "gang".into(), uid: "g".into() }),
+    ];
+    let results = prop::option::weighted(0.9, prop::collection::vec(result(), 0..3));
+    let parts =
+        (claim_key(), prop::option::of(owner), prop::collection::btree_map(text(&["r0", "r1"]), tolerations(), 0..2));
+    (parts, results, prop::collection::vec(consumer, 0..3)).prop_map(
+        |((key, controller, requests), results, consumers)| {
+            let consumer = |(group, resource, name, uid): (&str, &str, String, String)| Consumer {
+                api_group: group.into(),
+                resource: resource.into(),
+                name,
+                uid,
+            };
+            let reserved_for = consumers.into_iter().map(consumer).collect();
+            Claim { uid: String::new(), key, controller, requests, results, reserved_for }
+        },
+    )
+}
+
+fn pod() -> impl Strategy<Value = Pod> {
+    let kind = pick(&[ClaimRefKind::Named, ClaimRefKind::Template, ClaimRefKind::ExtendedResource]);
+    let reference = (prop::option::weighted(0.9, text(&["c0", "c1"])), kind);
+    let claims = prop::collection::vec(reference.prop_map(|(claim, kind)| ClaimRef { claim, kind }), 0..3);
+    let node = prop::option::weighted(0.8, text(&["n0", "n1"]));
+    let end = (pick(&[Phase::Running, Phase::Running, Phase::Succeeded]), prop::option::weighted(0.1, Just(at(1))));
+    let group = prop::option::of(text(&["gang"]));
+    (pod_key(), pod_uid(), node, tolerations(), claims, group, end, 0..30_i64).prop_map(
+        |(key, uid, node, tolerations, claims, pod_group, (phase, deleted_at), bound)| Pod {
+            key,
+            uid,
+            resource_version: bound.to_string(),
+            node,
+            bound_at: Some(at(bound)),
+            phase,
+            deleted_at,
+            tolerations,
+            claims,
+            pod_group,
+            ..Pod::default()
+        },
+    )
+}
+
+fn arrival() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        1 => node().prop_map(Change::Node),
+        3 => slice().prop_map(Change::Slice),
+        2 => rule().prop_map(Change::Rule),
+        3 => claim().prop_map(Change::Claim),
+        3 => pod().prop_map(Change::Pod),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        12 => arrival(),
+        1 => text(&["n0", "n1"]).prop_map(Change::NodeGone),
+        2 => text(&["s0", "s1", "s2"]).prop_map(Change::SliceGone),
+        1 => text(&["r0", "r1"]).prop_map(Change::RuleGone),
+        1 => claim_key().prop_map(Change::ClaimGone),
+        1 => pod_key().prop_map(Change::PodGone),
+    ]
+}
+
+// ---- What must hold.
+
+fn verdicts(fleet: &Fleet, naive: &Naive, seen: &FirstSeen) -> BTreeMap<Key, Verdict> {
+    let settings = Settings::default();
+    naive.pods.keys().map(|key| (key.clone(), judge(fleet, key, seen, &settings).unwrap())).collect()
+}
+
+/// A node taint counts from its own time in the naive fleet, so each state is seen as if for the first time.
+fn seen_of(naive: &Naive) -> FirstSeen {
+    let mut seen = FirstSeen::default();
+    for node in naive.nodes.values() {
+        seen.observe(node, Timestamp::MAX);
+    }
+    seen
+}
+
+fn agree(fleet: &Fleet, naive: &Naive) -> Result<(), TestCaseError> {
+    for (key, verdict) in verdicts(fleet, naive, &seen_of(naive)) {
+        let pod = &naive.pods[&key];
+        let (deadlines, unlisted) = naive.deadlines(pod);
+        let reasons: Vec<Timestamp> = verdict.reasons.iter().filter_map(|reason| reason.deadline).collect();
+        prop_assert_eq!(&reasons, &deadlines, "{}", verdict);
+        let missing = verdict.held.iter().filter(|held| held.why == HeldWhy::NotListed).count();
+        prop_assert_eq!(missing, unlisted, "{}", verdict);
+        let spared = pod.phase.is_finished() || pod.deleted_at.is_some();
+        prop_assert_eq!(verdict.leave_at, deadlines.first().copied().filter(|_| !spared));
+    }
+    for claim in naive.claims.values() {
+        let holders: Vec<&Key> = fleet.holders(&claim.key).into_iter().map(|pod| &pod.key).collect();
+        let naive: Vec<&Key> = naive.pods.values().filter(|pod| Naive::holds(pod, claim)).map(|pod| &pod.key).collect();
+        prop_assert_eq!(holders, naive);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn after_any_changes_both_are_of_one_mind(changes in prop::collection::vec(change(), 1..60)) {
+        let (mut fleet, mut naive) = (Fleet::default(), Naive::default());
+        for change in changes {
+            let before = verdicts(&fleet, &naive, &seen_of(&naive));
+            naive.apply(change.clone());
+            let touched = fleet.apply(change);
+            agree(&fleet, &naive)?;
+            for (key, verdict) in verdicts(&fleet, &naive, &seen_of(&naive)) {
+                prop_assert!(touched.contains(&key) || before.get(&key) == Some(&verdict), "{key} changed untouched");
+            }
+            for key in before.keys().filter(|key| !naive.pods.contains_key(*key)) {
+                prop_assert!(touched.contains(key), "{key} went untouched");
+            }
+        }
+    }
+
+    #[test]
+    fn order_and_repetition_make_no_difference(
+        (first, second) in prop::collection::vec(arrival(), 1..25)
+            .prop_map(once)
+            .prop_flat_map(|changes| (Just(changes.clone()).prop_shuffle(), Just(changes).prop_shuffle())),
+        repeated in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
+    ) {
+        let (mut one, mut two, mut naive) = (Fleet::default(), Fleet::default(), Naive::default());
+        for change in &first {
+            one.apply(change.clone());
+            naive.apply(change.clone());
+        }
+        for change in &second {
+            two.apply(change.clone());
+        }
+        for index in repeated {
+            let touched = two.apply(index.get(&second).clone());
+            prop_assert!(touched.is_empty(), "a repetition touched {touched:?}");
+        }
+        let seen = seen_of(&naive);
+        prop_assert_eq!(verdicts(&one, &naive, &seen), verdicts(&two, &naive, &seen));
+    }
+
+    #[test]
+    fn nothing_is_left_of_objects_that_are_gone(changes in prop::collection::vec(arrival(), 1..30)) {
+        let mut fleet = Fleet::default();
+        for change in &changes {
+            fleet.apply(change.clone());
+        }
+        for change in changes {
+            fleet.apply(match change {
+                Change::Node(node) => Change::NodeGone(node.name),
+                Change::Slice(slice) => Change::SliceGone(slice.name),
+                Change::Rule(rule) => Change::RuleGone(rule.name),
+                Change::Claim(claim) => Change::ClaimGone(claim.key),
+                Change::Pod(pod) => Change::PodGone(pod.key),
+                gone => gone,
+            });
+        }
+        prop_assert_eq!(format!("{fleet:?}"), format!("{:?}", Fleet::default()));
+    }
+}
+
+/// Each object once, the last version of each.
+fn once(changes: Vec<Change>) -> Vec<Change> {
+    let name = |change: &Change| match change {
+        Change::Node(node) => format!("node {}", node.name),
+        Change::Slice(slice) => format!("slice {}", slice.name),
+        Change::Rule(rule) => format!("rule {}", rule.name),
+        Change::Claim(claim) => format!("claim {}", claim.key),
+        Change::Pod(pod) => format!("pod {}", pod.key),
+        other => format!("{other:?}"),
+    };
+    let by_name: BTreeMap<String, Change> = changes.into_iter().map(|change| (name(&change), change)).collect();
+    by_name.into_values().collect()
+}

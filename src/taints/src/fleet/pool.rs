@@ -67,7 +67,8 @@ pub(super) struct Pool {
     parts: BTreeMap<String, Part>,
     newest: Option<i64>,
     places: HashMap<String, Vec<Place>>,
-    identities: HashMap<String, Identity>,
+    /// The hardware last seen under each name, and the generation that said so.
+    identities: HashMap<String, (i64, Identity)>,
     users: HashMap<String, BTreeSet<Key>>,
 }
 
@@ -83,8 +84,9 @@ impl Pool {
         if known.as_ref().is_none_or(|known| known.slice.generation < slice.generation) {
             self.mark_older_stale(&slice, known.is_none());
         }
+        let name = slice.name.clone();
         self.place(Part { slice, stale });
-        self.settle(before, altered)
+        self.settle(before, altered, Some(&name))
     }
 
     /// Removes a slice; answers with the used devices that this may have altered.
@@ -92,7 +94,7 @@ impl Pool {
         let before = self.newest;
         let old = self.unplace(name);
         let altered = self.altered(old.as_ref().map(|part| &part.slice), None);
-        self.settle(before, altered)
+        self.settle(before, altered, None)
     }
 
     fn place(&mut self, part: Part) {
@@ -161,17 +163,33 @@ impl Pool {
             .collect()
     }
 
-    /// Finds the newest generation, remembers identities; a change of generation alters every used device.
-    fn settle(&mut self, before: Option<i64>, altered: Vec<String>) -> Vec<String> {
+    /// Finds the newest generation, and remembers the hardware of a slice that came, or of all where others count now. A change
+    /// of generation alters every used device.
+    fn settle(&mut self, before: Option<i64>, altered: Vec<String>, came: Option<&str>) -> Vec<String> {
         self.newest = self.find_newest();
-        let newest = self.newest;
-        let counted = self.parts.values().filter(|part| !part.stale && Some(part.slice.generation) == newest);
-        for device in counted.flat_map(|part| &part.slice.devices).filter(|device| device.identity.is_known()) {
-            if self.identities.get(&device.name) != Some(&device.identity) {
-                self.identities.insert(device.name.clone(), device.identity.clone());
+        if before == self.newest {
+            came.into_iter().for_each(|slice| self.remember(slice));
+            return altered;
+        }
+        let slices: Vec<String> = self.parts.keys().cloned().collect();
+        slices.iter().for_each(|slice| self.remember(slice));
+        self.users.keys().cloned().collect()
+    }
+
+    /// The hardware last seen under a name is that of the slices that count, else of the highest generation, in whatever order
+    /// they came.
+    fn remember(&mut self, slice: &str) {
+        let Some(part) = self.parts.get(slice) else { return };
+        let (counts, generation) = (self.counts(part), part.slice.generation);
+        for device in part.slice.devices.iter().filter(|device| device.identity.is_known()) {
+            match self.identities.get_mut(&device.name) {
+                Some((known, _)) if !counts && *known >= generation => {}
+                Some((known, identity)) if *identity == device.identity => *known = generation,
+                _ => {
+                    self.identities.insert(device.name.clone(), (generation, device.identity.clone()));
+                }
             }
         }
-        if before == self.newest { altered } else { self.users.keys().cloned().collect() }
     }
 
     fn counts(&self, part: &Part) -> bool {
@@ -201,7 +219,7 @@ impl Pool {
     }
 
     pub(super) fn last_identity(&self, name: &str) -> Option<&Identity> {
-        self.identities.get(name)
+        self.identities.get(name).map(|(_, identity)| identity)
     }
 
     pub(super) fn state(&self) -> PoolState {
