@@ -57,6 +57,7 @@ impl Deciding {
     /// Decides until told to stop, or until nobody has anything to tell any more.
     pub async fn run(mut self, mut channels: Channels, stop: CancellationToken) {
         let (mut notices, mut reports) = (Vec::new(), Vec::new());
+        self.publish(&channels);
         while !channels.jobs.is_closed() {
             tokio::select! {
                 () = stop.cancelled() => return,

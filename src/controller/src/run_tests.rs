@@ -265,3 +265,30 @@ async fn objects_that_cannot_be_understood_are_counted_and_stop_nothing() {
     assert!(running.metric("device_taint_malformed_objects_total{kind=\"pods\"} 1"));
     running.stop().await;
 }
+
+/// The same over a real connection, with the client that `connect` makes: kube's retries would show here, and only here.
+#[tokio::test]
+async fn over_http_three_hundred_pods_go_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let api = Api::default();
+    let names: Vec<String> = (0..300).map(|number| format!("p{number:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    api.put(NODES, node(None));
+    api.put(SLICES, slice(&["gpu-0"]));
+    api.put(CLAIMS, claim("shared", "gpu-0", &json!([]), &names));
+    names.iter().for_each(|name| api.put(PODS, pod(name, Some("shared"))));
+    let kubeconfig = directory.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, api.listen().await).unwrap();
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let args = Args { kubeconfig: Some(kubeconfig), state_dir: Some(directory.path().to_owned()), listen, ..enforce() };
+    api.fail(Method::POST, "/eviction", 3, Fault::Status(429));
+    api.fail(Method::POST, "/eviction", 3, Fault::Cut);
+    let stop = CancellationToken::new();
+    let ending = stop.clone();
+    let task = tokio::spawn(async move { run(&args, Clock::system(), &mut Vec::new(), ending).await });
+    api.put(RULES, rule("broken", "gpu-0"));
+    api.until("all leave", |api| api.leaving().len() == 300).await;
+    assert_eq!(api.asked(&Method::POST, "/eviction"), 306);
+    stop.cancel();
+    task.await.unwrap().unwrap();
+}

@@ -77,6 +77,35 @@ impl Api {
         Client::new(service, "default")
     }
 
+    /// Serves it over HTTP on a loopback port, and returns a kubeconfig that leads there.
+    pub(crate) async fn listen(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let api = self.clone();
+        let answer = move |request: axum::extract::Request| {
+            let api = api.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+                match api.answer(Request::from_parts(parts, Body::from(body))).await {
+                    Ok(answer) => answer,
+                    // A stream that fails at once: the connection is closed without an answer.
+                    Err(error) => {
+                        Response::new(axum::body::Body::from_stream(futures::stream::iter([Err::<Bytes, _>(error)])))
+                    }
+                }
+            }
+        };
+        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "test", "user": {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        })
+        .to_string()
+    }
+
     /// Stores an object as it is now; UID and version are filled in.
     pub(crate) fn put(&self, collection: &str, object: Value) {
         self.0.lock().put(collection, object);
