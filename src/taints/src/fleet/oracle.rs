@@ -187,10 +187,10 @@ fn node() -> impl Strategy<Value = Node> {
     })
 }
 
-fn slice() -> impl Strategy<Value = Slice> {
+fn slice(drivers: &[&'static str], pools: &[&'static str]) -> impl Strategy<Value = Slice> + use<> {
     let device = (text(&["g0", "g1"]), prop::collection::vec(taint(), 0..2));
     let devices = prop::collection::vec(device, 0..3);
-    let home = (text(&["s0", "s1", "s2"]), text(&["d0", "d1"]), text(&["p0", "p1"]));
+    let home = (text(&["s0", "s1", "s2"]), text(drivers), text(pools));
     let age = (1..4_i64, prop::option::of(0..9_i64), text(&["x", "y"]));
     (home, age, devices).prop_map(|((name, driver, pool), (generation, created, uid), devices)| Slice {
         uid: format!("{name}-{uid}"),
@@ -302,7 +302,7 @@ fn pod() -> impl Strategy<Value = Pod> {
 fn arrival() -> impl Strategy<Value = Change> {
     prop_oneof![
         1 => node().prop_map(Change::Node),
-        3 => slice().prop_map(Change::Slice),
+        3 => slice(&["d0", "d1"], &["p0", "p1"]).prop_map(Change::Slice),
         2 => rule().prop_map(Change::Rule),
         3 => claim().prop_map(Change::Claim),
         3 => pod().prop_map(Change::Pod),
@@ -355,22 +355,68 @@ fn agree(fleet: &Fleet, naive: &Naive) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Applies changes to both fleets, and compares them after each.
+fn run(changes: Vec<Change>) -> Result<(), TestCaseError> {
+    let (mut fleet, mut naive) = (Fleet::default(), Naive::default());
+    for change in changes {
+        let before = verdicts(&fleet, &naive, &seen_of(&naive));
+        naive.apply(change.clone());
+        let touched = fleet.apply(change);
+        agree(&fleet, &naive)?;
+        for (key, verdict) in verdicts(&fleet, &naive, &seen_of(&naive)) {
+            prop_assert!(touched.contains(&key) || before.get(&key) == Some(&verdict), "{key} changed untouched");
+        }
+        for key in before.keys().filter(|key| !naive.pods.contains_key(*key)) {
+            prop_assert!(touched.contains(key), "{key} went untouched");
+        }
+    }
+    Ok(())
+}
+
+/// A pod that holds both devices of the first pool, so that whatever happens there matters.
+fn a_holder() -> Vec<Change> {
+    let key = Key::new("ns0", "c0");
+    let result = |device: &str| Allocated {
+        id: DeviceId { driver: "d0".into(), pool: "p0".into(), device: device.into() },
+        request: "r0".into(),
+        tolerations: None,
+        admin_access: false,
+        share_id: None,
+    };
+    let consumer = Consumer { api_group: String::new(), resource: "pods".into(), name: "w0".into(), uid: "u0".into() };
+    let claim = Claim {
+        key,
+        results: Some(vec![result("g0"), result("g1")]),
+        reserved_for: vec![consumer],
+        ..Claim::default()
+    };
+    let pod = Pod {
+        key: Key::new("ns0", "w0"),
+        uid: "u0".into(),
+        node: Some("n0".into()),
+        bound_at: Some(at(0)),
+        claims: vec![ClaimRef { claim: Some("c0".into()), kind: ClaimRefKind::Named }],
+        ..Pod::default()
+    };
+    vec![Change::Claim(claim), Change::Pod(pod)]
+}
+
+fn slice_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => slice(&["d0"], &["p0", "p0", "p0", "p1"]).prop_map(Change::Slice),
+        1 => text(&["s0", "s1", "s2"]).prop_map(Change::SliceGone),
+    ]
+}
+
 proptest! {
     #[test]
     fn after_any_changes_both_are_of_one_mind(changes in prop::collection::vec(change(), 1..60)) {
-        let (mut fleet, mut naive) = (Fleet::default(), Naive::default());
-        for change in changes {
-            let before = verdicts(&fleet, &naive, &seen_of(&naive));
-            naive.apply(change.clone());
-            let touched = fleet.apply(change);
-            agree(&fleet, &naive)?;
-            for (key, verdict) in verdicts(&fleet, &naive, &seen_of(&naive)) {
-                prop_assert!(touched.contains(&key) || before.get(&key) == Some(&verdict), "{key} changed untouched");
-            }
-            for key in before.keys().filter(|key| !naive.pods.contains_key(*key)) {
-                prop_assert!(touched.contains(key), "{key} went untouched");
-            }
-        }
+        run(changes)?;
+    }
+
+    #[test]
+    fn after_any_changes_of_slices_both_are_of_one_mind(changes in prop::collection::vec(slice_change(), 1..40)) {
+        run(a_holder().into_iter().chain(changes).collect())?;
     }
 
     #[test]
