@@ -17,17 +17,30 @@
 //! - [`Supervisor::release`] lets every handle go (a GPU reset needs that), [`Supervisor::reopen`] takes them back.
 
 mod address;
+mod config;
 mod error;
+mod health;
+mod identify;
+mod monitor;
+mod outbox;
+mod pulse;
+mod raw;
 mod reading;
+mod scan;
 mod signal;
 mod snapshot;
+mod supervisor;
+#[cfg(test)]
+mod tests;
 mod types;
 
 pub use address::{ParsePciAddressError, PciAddress};
+pub use config::{Config, Known, Timing};
 pub use error::OpenError;
 pub use reading::{CallError, Code, Reading};
 pub use signal::{Event, Signal, SignalKind, Update};
 pub use snapshot::{Ecc, Fabric, Pcie, Presence, Process, RemappedRows, RepairPending, Snapshot, Thermal};
+pub use supervisor::Supervisor;
 pub use types::{
     ComputeCapability, CudaVersion, GpuReading, MigMode, MigReading, MigState, Missing, Scan, Unidentified, Versions,
 };

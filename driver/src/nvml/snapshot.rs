@@ -25,10 +25,10 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// Whether values were read from some card at this address.
+    /// Whether values were read from some card at this address: all that it has, or, of one that needs a reset, what it still tells.
     #[must_use]
     pub fn has_values(&self) -> bool {
-        matches!(self, Self::Answering | Self::OtherCard { .. })
+        matches!(self, Self::Answering | Self::ResetRequired | Self::OtherCard { .. })
     }
 }
 
