@@ -87,8 +87,8 @@ impl Inventory {
         self.stand(pci, standing, changes);
     }
 
-    /// Cards that NVML counts but cannot open. By their address where it is told; else by what sysfs lists with the NVIDIA
-    /// driver and nobody answers for, if the numbers agree. Otherwise nobody is blamed.
+    /// Cards that NVML counts but cannot open. By their address where it is told, or where a known address gave an error too;
+    /// else by what sysfs lists with the NVIDIA driver and nobody answers for, if the numbers agree. Otherwise nobody is blamed.
     fn attribute(
         &mut self,
         scan: &Scan,
@@ -97,30 +97,29 @@ impl Inventory {
         now: Timestamp,
         changes: &mut Changes,
     ) {
+        // An address that NVML does not know is none of those that it counts.
+        let mut told = scan.missing.iter().filter(|entry| entry.error.code != Code::NOT_FOUND).count();
         let mut nowhere = Vec::new();
         for entry in &scan.unidentified {
             match entry.pci {
                 Some(pci) if seen.insert(pci) => self.unanswered(pci, &entry.error, sysfs, now, changes),
-                Some(_) => {}
+                Some(_) => told = told.saturating_sub(1),
                 None => nowhere.push(&entry.error),
             }
         }
-        let Some(first) = nowhere.first() else { return };
-        let blamed =
-            self.cards.values().filter(|card| matches!(card.standing, Standing::Lost(_)) && seen.contains(&card.pci));
-        let told = blamed.count();
-        if nowhere.len() <= told {
-            return;
-        }
+        let unexplained = nowhere.len().saturating_sub(told);
+        // Which index is which card cannot be told: "lost" is believed only where every index says so.
+        let doubt = nowhere.iter().find(|error| error.code != Code::GPU_IS_LOST).or(nowhere.first());
+        let Some(error) = doubt.filter(|_| unexplained > 0) else { return };
         let candidates = silent(sysfs, seen);
-        if candidates.len() == nowhere.len() {
-            for (pci, error) in candidates.into_iter().zip(&nowhere) {
+        if candidates.len() == unexplained {
+            for pci in candidates {
                 seen.insert(pci);
                 self.unanswered(pci, error, sysfs, now, changes);
             }
         } else {
-            let why = first.to_string();
-            changes.events.push(InventoryEvent::Unattributed { cards: nowhere.len() - told, why });
+            let why = error.to_string();
+            changes.events.push(InventoryEvent::Unattributed { cards: unexplained, why });
         }
     }
 

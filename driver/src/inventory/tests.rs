@@ -264,6 +264,29 @@ fn a_card_that_never_answered_is_found_on_the_bus() {
     assert!(matches!(inventory.card(pci(1)).unwrap().standing, Standing::Lost(_)));
 }
 
+#[test]
+fn a_known_card_whose_call_hangs_explains_the_index_that_did_not_answer() {
+    let mut inventory = inventory(2);
+    let mut look = scan(vec![gpu(0)]);
+    look.unidentified = vec![unidentified(1, false, Code::TIMEOUT)];
+    look.missing = vec![missing(1, Code::TIMEOUT)];
+    let changes = inventory.apply(&opened_with(look), Some(&bus(0..3)), at(60));
+    assert_eq!(changes.events, []);
+    assert!(matches!(inventory.card(pci(1)).unwrap().standing, Standing::Unreadable(_)));
+    assert_eq!(names(&inventory), [name(0), name(1)]);
+}
+
+#[test]
+fn lost_is_believed_of_a_stranger_only_where_every_index_says_so() {
+    let mut inventory = inventory(1);
+    let mut look = scan(vec![gpu(0)]);
+    look.unidentified = vec![unidentified(1, false, Code::GPU_IS_LOST), unidentified(2, false, Code::UNKNOWN)];
+    inventory.apply(&opened_with(look), Some(&bus(0..3)), at(60));
+    for n in [1, 2] {
+        assert!(matches!(inventory.card(pci(n)).unwrap().standing, Standing::Unreadable(_)), "{n}");
+    }
+}
+
 /// F07: if none can be identified, none is blamed.
 #[test]
 fn f07_a_lost_card_that_nobody_can_name_taints_none() {

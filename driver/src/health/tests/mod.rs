@@ -6,6 +6,7 @@ mod orders;
 mod reports;
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use jiff::{SignedDuration, Timestamp};
 use taints::Taint;
@@ -31,7 +32,7 @@ pub(super) struct Node {
 impl Node {
     /// Healthy cards, each read once.
     pub(super) fn of(gpus: Vec<GpuReading>) -> Self {
-        let mut node = Self::bare(Policy::default_table().unwrap());
+        let mut node = Self::bare(shipped());
         let count = u8::try_from(gpus.len()).unwrap();
         node.bus = bus(0..count);
         node.see(&opened(gpus), 0);
@@ -48,7 +49,7 @@ impl Node {
     /// Healthy cards under the shipped policy with this file on top.
     pub(super) fn under(policy: &str, cards: u8) -> Self {
         let mut node = Self::with(cards);
-        node.policy = Policy::default_table().unwrap().with_file("policy.yaml", policy).unwrap();
+        node.policy = shipped().with_file("policy.yaml", policy).unwrap();
         node
     }
 
@@ -109,6 +110,12 @@ impl Node {
     pub(super) fn explain(&self, device: &str) -> String {
         self.health.explain(&self.inventory, device).unwrap()
     }
+}
+
+/// The shipped policy, read once for all tests.
+pub(super) fn shipped() -> Policy {
+    static SHIPPED: OnceLock<Policy> = OnceLock::new();
+    SHIPPED.get_or_init(|| Policy::default_table().unwrap()).clone()
 }
 
 pub(super) fn config(boot_id: &str) -> HealthConfig {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::Node;
+use super::{Node, shipped};
 use crate::health::{Intent, Limits};
 use crate::inventory::testkit::{absent, after_reset, asking, healthy, name, partitioned, read, signal, xid, xid_on};
 use crate::nvml::{Code, Presence, Reading, SignalKind, Update};
@@ -120,7 +120,7 @@ proptest! {
             let (key, effect) = line.split_once(':').unwrap();
             format!("{}:{effect}", key.split('=').next().unwrap())
         }).collect();
-        let policy = Policy::default_table().unwrap();
+        let policy = shipped();
         let expected: BTreeSet<String> =
             naive(&policy, &codes).into_iter().map(|(key, response)| format!("{key}:{response}")).collect();
         prop_assert_eq!(effects, expected);

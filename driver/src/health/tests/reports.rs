@@ -1,6 +1,6 @@
 //! The field reports, each with its small input.
 
-use super::{Node, time_added};
+use super::{Node, shipped, time_added};
 use crate::health::{FindingEventKind, HealthState};
 use crate::inventory::testkit::{
     absent, after_reset, asking, at, gpu, healthy, name, opened, opened_with, partitioned, read, scan, unidentified,
@@ -265,7 +265,7 @@ fn f29_when_the_first_fault_recovers_exactly_the_second_remains() {
 
 #[test]
 fn f33_a_card_that_fails_discovery_is_published_and_says_so() {
-    let mut node = Node::bare(crate::policy::Policy::default_table().unwrap());
+    let mut node = Node::bare(shipped());
     node.bus = crate::inventory::testkit::bus(0..2);
     let mut look = scan(vec![gpu(0)]);
     look.unidentified = vec![unidentified(1, true, Code::UNKNOWN)];
