@@ -3,6 +3,7 @@
 //! Nothing is planned unless every kind is synced: an eviction on half a picture cannot be taken back. What changes meanwhile is
 //! remembered as touched, and judged when the picture is whole again.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use cluster::Kind;
@@ -60,6 +61,8 @@ pub struct Decider {
     settings: Settings,
     sync: SyncState,
     touched: Touched,
+    /// The pods that the planner knows: most pods never have a deadline, and cost it nothing.
+    planned: HashSet<Key>,
 }
 
 impl Decider {
@@ -75,6 +78,7 @@ impl Decider {
             settings,
             sync: SyncState::default(),
             touched: Touched::new(),
+            planned: HashSet::new(),
         }
     }
 
@@ -91,7 +95,7 @@ impl Decider {
 
     fn apply(&mut self, change: Change, now: Timestamp) {
         self.unstored |= self.observe(&change, now);
-        self.touched.extend(self.fleet.write().apply(change));
+        self.touched.extend(self.fleet.write().apply(lean(change)));
     }
 
     /// First observations come before the fleet's: a verdict of this very change must find them.
@@ -122,7 +126,7 @@ impl Decider {
         self.sync.set(kind, Sync::Synced);
         if kind == Kind::Node {
             let fleet = self.fleet.read();
-            let uids: std::collections::HashSet<&str> = fleet.nodes().map(|node| node.uid.as_str()).collect();
+            let uids: HashSet<&str> = fleet.nodes().map(|node| node.uid.as_str()).collect();
             self.unstored |= self.seen.retain_nodes(|uid| uids.contains(uid));
         }
     }
@@ -158,8 +162,15 @@ impl Decider {
         let fleet = self.fleet.read();
         for key in std::mem::take(&mut self.touched) {
             match judge(&fleet, &key, &self.seen, &self.settings) {
-                Some(verdict) => self.planner.update(verdict),
-                None => self.planner.forget(&key),
+                Some(verdict) if verdict.leave_at.is_some() || self.planned.contains(&key) => {
+                    self.planner.update(verdict);
+                    self.planned.insert(key);
+                }
+                Some(_) => {}
+                None => {
+                    self.planner.forget(&key);
+                    self.planned.remove(&key);
+                }
             }
         }
     }
@@ -192,6 +203,21 @@ impl Decider {
     pub fn counts(&self) -> Counts {
         self.planner.counts()
     }
+}
+
+/// What verdicts do not look at is not kept: attributes are the largest part of a fleet.
+fn lean(mut change: Change) -> Change {
+    match &mut change {
+        Change::Node(node) => node.labels.clear(),
+        Change::Slice(slice) => {
+            for device in &mut slice.devices {
+                device.attributes.clear();
+                device.capacity.clear();
+            }
+        }
+        _ => {}
+    }
+    change
 }
 
 #[cfg(test)]

@@ -33,26 +33,37 @@ fn get(address: &str, path: &str) -> String {
     answer
 }
 
+/// A program that does not outlive its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
 /// Starts the program and returns it with the address that it prints.
-fn start(arguments: &[&str]) -> (Child, String) {
+fn start(arguments: &[&str]) -> (Running, String) {
     let mut child = Command::new(PROGRAM).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("listening on ").unwrap().to_owned();
-    (child, address)
+    (Running(child), address)
 }
 
 #[test]
 fn a_server_that_is_away_is_no_reason_to_end() {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = kubeconfig(directory.path());
-    let (mut child, address) = start(&["--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0"]);
+    let (mut running, address) = start(&["--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0"]);
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
     let ready = get(&address, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("pods: waiting for the first list"), "{ready}");
     assert!(get(&address, "/metrics").contains("device_taint_synced{kind=\"pods\"} 0"));
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]
