@@ -5,7 +5,7 @@
 //! generation, since the kubelet wipes a node's slices and a driver may begin its pool again at 1. Where two objects are met in
 //! any order, as in a list, their creation times say which came later.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use crate::object::{Device, Identity, Key, Slice};
@@ -75,26 +75,22 @@ pub(super) struct Pool {
 impl Pool {
     /// Takes a slice as it is now; answers with the used devices that it may have altered.
     pub(super) fn set(&mut self, slice: Slice) -> Vec<String> {
-        let before = self.newest;
         let old = self.unplace(&slice.name);
-        let altered = self.altered(old.as_ref().map(|part| &part.slice), Some(&slice));
         // Another UID is another object: what is remembered of the old one does not apply.
-        let known = old.filter(|part| part.slice.uid == slice.uid);
-        let stale = self.is_stale(&slice, known.as_ref());
-        if known.as_ref().is_none_or(|known| known.slice.generation < slice.generation) {
+        let known = old.as_ref().filter(|part| part.slice.uid == slice.uid);
+        let stale = self.is_stale(&slice, known);
+        if known.is_none_or(|known| known.slice.generation < slice.generation) {
             self.mark_older_stale(&slice, known.is_none());
         }
         let name = slice.name.clone();
         self.place(Part { slice, stale });
-        self.settle(before, altered, Some(&name))
+        self.settle(old.as_ref(), Some(&name))
     }
 
     /// Removes a slice; answers with the used devices that this may have altered.
     pub(super) fn remove(&mut self, name: &str) -> Vec<String> {
-        let before = self.newest;
         let old = self.unplace(name);
-        let altered = self.altered(old.as_ref().map(|part| &part.slice), None);
-        self.settle(before, altered, None)
+        self.settle(old.as_ref(), None)
     }
 
     fn place(&mut self, part: Part) {
@@ -140,7 +136,7 @@ impl Pool {
         self.parts.values().filter(|part| !part.stale).map(|part| part.slice.generation).max()
     }
 
-    /// The used devices that differ, for verdicts, between two versions of one slice.
+    /// The used devices that differ, for verdicts, between two versions of one slice, each where it counts.
     fn altered(&self, old: Option<&Slice>, new: Option<&Slice>) -> Vec<String> {
         if self.users.is_empty() {
             return Vec::new();
@@ -154,42 +150,54 @@ impl Pool {
         names.into_iter().filter(|name| !same(name)).map(str::to_owned).collect()
     }
 
-    /// The devices of a slice that some claim has.
+    /// The devices of a slice that some claim has. Of two with one name the first counts, here as everywhere.
     fn used_of<'a>(&self, slice: Option<&'a Slice>) -> HashMap<&'a str, &'a Device> {
-        let devices = slice.into_iter().flat_map(|slice| &slice.devices);
-        devices
-            .filter(|device| self.users.contains_key(&device.name))
-            .map(|device| (device.name.as_str(), device))
-            .collect()
+        let mut used = HashMap::new();
+        for device in slice.into_iter().flat_map(|slice| &slice.devices) {
+            if self.users.contains_key(&device.name) {
+                used.entry(device.name.as_str()).or_insert(device);
+            }
+        }
+        used
     }
 
-    /// Finds the newest generation, and remembers the hardware of a slice that came, or of all where others count now. A change
-    /// of generation alters every used device.
-    fn settle(&mut self, before: Option<i64>, altered: Vec<String>, came: Option<&str>) -> Vec<String> {
+    /// Finds the newest generation after a slice came or went, remembers the hardware that is there now, and answers with the
+    /// used devices that differ: those of the slice, or all where other slices count now.
+    fn settle(&mut self, old: Option<&Part>, came: Option<&str>) -> Vec<String> {
+        let before = self.newest;
+        let old = old.filter(|part| self.counts(part)).map(|part| &part.slice);
         self.newest = self.find_newest();
-        if before == self.newest {
-            came.into_iter().for_each(|slice| self.remember(slice));
-            return altered;
+        if before != self.newest {
+            let slices: Vec<String> = self.parts.keys().cloned().collect();
+            for slice in &slices {
+                self.remember(slice);
+            }
+            return self.users.keys().cloned().collect();
         }
-        let slices: Vec<String> = self.parts.keys().cloned().collect();
-        slices.iter().for_each(|slice| self.remember(slice));
-        self.users.keys().cloned().collect()
+        let renamed = came.map(|slice| self.remember(slice)).unwrap_or_default();
+        let new = came.and_then(|name| self.parts.get(name)).filter(|part| self.counts(part));
+        self.altered(old, new.map(|part| &part.slice)).into_iter().chain(renamed).collect()
     }
 
     /// The hardware last seen under a name is that of the slices that count, else of the highest generation, in whatever order
-    /// they came.
-    fn remember(&mut self, slice: &str) {
-        let Some(part) = self.parts.get(slice) else { return };
+    /// they came. Answers with the names that mean something else now.
+    fn remember(&mut self, slice: &str) -> Vec<String> {
+        let mut renamed = Vec::new();
+        let Some(part) = self.parts.get(slice) else { return renamed };
         let (counts, generation) = (self.counts(part), part.slice.generation);
-        for device in part.slice.devices.iter().filter(|device| device.identity.is_known()) {
+        let mut seen = HashSet::new();
+        let first = part.slice.devices.iter().filter(|device| seen.insert(&device.name));
+        for device in first.filter(|device| device.identity.is_known()) {
             match self.identities.get_mut(&device.name) {
                 Some((known, _)) if !counts && *known >= generation => {}
                 Some((known, identity)) if *identity == device.identity => *known = generation,
                 _ => {
                     self.identities.insert(device.name.clone(), (generation, device.identity.clone()));
+                    renamed.push(device.name.clone());
                 }
             }
         }
+        renamed
     }
 
     fn counts(&self, part: &Part) -> bool {
