@@ -77,7 +77,7 @@ impl From<KubeError> for CallError {
 }
 
 /// The error with its causes: hyper's own text says only "client error".
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -103,6 +103,7 @@ fn version<W: Wire>(object: &Guarded<W>) -> Version {
 mod tests {
     use super::*;
     use crate::wire::NodeWire;
+    use proptest::prelude::*;
     use serde_json::json;
 
     fn node(name: &str, uid: &str, version: &str) -> Guarded<NodeWire> {
@@ -181,5 +182,80 @@ mod tests {
         let synced: Vec<bool> =
             listing(vec![node("a", "1", "1")]).into_iter().map(|event| known.step(event).synced).collect();
         assert_eq!(synced, [false, false, true]);
+    }
+
+    /// What a server may do to three names, and what a watch may tell of it.
+    #[derive(Clone, Debug)]
+    enum Act {
+        Put(usize, bool),
+        Remove(usize),
+        /// The watch breaks and nothing is told until the next list, which may break off after some objects.
+        Relist(Option<usize>),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            (0..3usize, any::<bool>()).prop_map(|(name, fresh)| Act::Put(name, fresh)),
+            (0..3usize).prop_map(Act::Remove),
+            proptest::option::of(0..3usize).prop_map(Act::Relist),
+        ]
+    }
+
+    /// The server's objects by name, with UID and version.
+    type Truth = BTreeMap<String, (u64, u64)>;
+
+    fn listed(truth: &Truth) -> Vec<Guarded<NodeWire>> {
+        truth.iter().map(|(name, (uid, version))| node(name, &uid.to_string(), &version.to_string())).collect()
+    }
+
+    /// Keeps what the changes say, as the fleet does; a change that repeats or contradicts what is known fails.
+    fn keep(kept: &mut BTreeMap<String, String>, step: Step) {
+        for change in step.changes {
+            match change {
+                Change::Node(node) => {
+                    let old = kept.insert(node.name.clone(), node.uid.clone());
+                    assert!(old.is_none_or(|uid| uid == node.uid), "{} became another without going", node.name);
+                }
+                Change::NodeGone(name) => assert!(kept.remove(&name).is_some(), "{name} went twice"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_what_is_there(acts in proptest::collection::vec(act(), 0..40)) {
+            let (mut truth, mut known, mut kept) = (Truth::new(), Known::default(), BTreeMap::new());
+            let mut clock = 0;
+            for act in acts {
+                clock += 1;
+                match act {
+                    Act::Put(name, fresh) => {
+                        let name = format!("n{name}");
+                        let uid = truth.get(&name).filter(|_| !fresh).map_or(clock, |(uid, _)| *uid);
+                        truth.insert(name.clone(), (uid, clock));
+                        keep(&mut kept, known.step(Event::Apply(node(&name, &uid.to_string(), &clock.to_string()))));
+                    }
+                    Act::Remove(name) => {
+                        let name = format!("n{name}");
+                        if let Some((uid, _)) = truth.remove(&name) {
+                            keep(&mut kept, known.step(Event::Delete(node(&name, &uid.to_string(), &clock.to_string()))));
+                        }
+                    }
+                    Act::Relist(broken) => {
+                        // While the watch was broken, the first name changed hands.
+                        truth.insert("n0".to_owned(), (clock, clock));
+                        if let Some(after) = broken {
+                            let partly = listed(&truth).into_iter().take(after).map(Event::InitApply);
+                            std::iter::once(Event::Init).chain(partly).for_each(|event| keep(&mut kept, known.step(event)));
+                        }
+                        listing(listed(&truth)).into_iter().for_each(|event| keep(&mut kept, known.step(event)));
+                    }
+                }
+                let there: BTreeMap<String, String> =
+                    truth.iter().map(|(name, (uid, _))| (name.clone(), uid.to_string())).collect();
+                prop_assert_eq!(&kept, &there);
+            }
+        }
     }
 }

@@ -15,13 +15,14 @@ use taints::fleet::Change;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::call::chain;
 use crate::connect::WATCH_SECONDS;
 use crate::kind::Kind;
 use crate::relist::{Known, Step};
 use crate::wire::{ClaimWire, Guarded, NodeWire, PodWire, RuleWire, SliceWire, Wire};
 
 /// Small pages: a page is in memory as a whole, and pods can be large.
-const PAGE: u32 = 100;
+const PAGE: u32 = 50;
 
 /// The first and the longest wait after an error.
 const WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -94,7 +95,7 @@ async fn follow<W: Wire>(
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => tell::<W>(known.step(event), notices).await?,
-            Err(error) => return Ok(error.to_string()),
+            Err(error) => return Ok(chain(&error)),
         }
     }
     Ok("the watch ended".to_owned())

@@ -1,5 +1,6 @@
 //! Each kind from the JSON that an API server sends, with absent, null and empty told apart.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use taints::object::{Attribute, ClaimRefKind, Phase};
 
@@ -212,4 +213,66 @@ fn a_guarded_list_keeps_the_good_objects() {
     let items: Vec<Guarded<PodWire>> = serde_json::from_value(list).unwrap();
     assert_eq!(items.iter().map(|item| item.object.is_ok()).collect::<Vec<_>>(), [true, false, true]);
     assert_eq!(kube::Resource::meta(&items[1]).uid.as_deref(), Some("u"));
+}
+
+/// Any JSON, with the names that we read more likely than others.
+fn json_of_any_shape() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        prop::sample::select(vec!["", "n1", "2026-11-01T10:00:00Z", "NoExecute", "Exists", "Running"])
+            .prop_map(Value::from),
+    ];
+    let names = prop::sample::select(vec![
+        "metadata",
+        "name",
+        "namespace",
+        "uid",
+        "annotations",
+        "managedFields",
+        "fieldsV1",
+        "f:spec",
+        "f:taints",
+        "spec",
+        "status",
+        "taints",
+        "taint",
+        "tolerations",
+        "key",
+        "effect",
+        "timeAdded",
+        "driver",
+        "pool",
+        "devices",
+        "deviceSelector",
+        "allocation",
+        "results",
+        "request",
+        "device",
+        "reservedFor",
+        "attributes",
+        "capacity",
+        "value",
+        "phase",
+        "nodeName",
+    ]);
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(names.clone(), inner, 0..6)
+                .prop_map(|map| map.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Value>()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_json_makes_a_watch_fail(value in json_of_any_shape()) {
+        fn read<W: Wire>(value: &Value) -> bool {
+            serde_json::from_value::<Guarded<W>>(value.clone()).is_ok()
+        }
+        prop_assert!(read::<NodeWire>(&value) && read::<PodWire>(&value) && read::<ClaimWire>(&value));
+        prop_assert!(read::<SliceWire>(&value) && read::<RuleWire>(&value));
+    }
 }
