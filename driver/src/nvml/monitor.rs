@@ -1,4 +1,4 @@
-//! The thread of one GPU: it alone makes calls about that GPU, so that a call that hangs holds up nobody else.
+//! The thread of one GPU: a call about that GPU that hangs holds up nobody else.
 //!
 //! It registers events in a set of its own, waits, and reads a snapshot at every poll, at once after an event, and some seconds later.
 //! A lost GPU is taken out of its set (a wait on it would return at once, for ever) and probed by its address with back-off.
@@ -110,6 +110,7 @@ struct Watcher<'a> {
     register_pause: Backoff,
     told_not_watching: Option<CallError>,
     presence: Presence,
+    energy_mj: Option<u64>,
     probe_pause: Backoff,
     next_poll: Instant,
     /// Looks beside the polls.
@@ -140,6 +141,7 @@ impl<'a> Watcher<'a> {
             registration: Registration::Off { next_try: now },
             told_not_watching: None,
             presence: Presence::Answering,
+            energy_mj: None,
             next_poll: now,
             looks: BTreeSet::new(),
         }
@@ -229,6 +231,7 @@ impl<'a> Watcher<'a> {
         let snapshot = health::snapshot(self.calls, self.pci, self.expected.as_deref());
         self.adopt_uuid(&snapshot.presence);
         self.note_presence(snapshot.presence.clone());
+        self.note_energy(snapshot.energy_mj.get());
         self.next_poll = Instant::now() + self.poll_pause();
         self.tell(SignalKind::Snapshot(Box::new(snapshot)));
     }
@@ -267,6 +270,15 @@ impl<'a> Watcher<'a> {
         if has_changed {
             self.shared.look_again.notify_one();
         }
+    }
+
+    /// Energy only grows. Less than before means that the driver was reloaded or the card reset between two polls, and nothing says that
+    /// a set from before still gets events.
+    fn note_energy(&mut self, energy_mj: Option<u64>) {
+        if energy_mj.zip(self.energy_mj).is_some_and(|(now, before)| now < before) {
+            self.registration = Registration::Off { next_try: Instant::now() };
+        }
+        self.energy_mj = energy_mj.or(self.energy_mj);
     }
 
     /// A card that does not answer is probed sooner than a healthy one is polled, but ever more slowly.

@@ -36,6 +36,13 @@ struct Asked {
     answer: oneshot::Receiver<Answer>,
 }
 
+impl Asked {
+    /// Whether the thread is still at it. What it has answered since nobody waited for it is old.
+    fn is_pending(&self) -> bool {
+        self.answer.is_empty() && !self.answer.is_terminated()
+    }
+}
+
 /// Scans of one session.
 #[derive(Debug)]
 pub(super) struct Scanner {
@@ -53,8 +60,7 @@ impl Scanner {
 
     /// Threads that hang in a call of a scan.
     pub(super) fn hanging(&mut self) -> usize {
-        // A thread that has answered, or is gone, is none of them.
-        self.unanswered.retain(|_, asked| asked.answer.is_empty() && !asked.answer.is_terminated());
+        self.unanswered.retain(|_, asked| asked.is_pending());
         self.unanswered.len()
     }
 
@@ -126,7 +132,7 @@ impl Scanner {
 
     /// The thread that was asked before and has not answered, or a new one. `None` when the system gives no thread.
     fn ask(&mut self, question: Question) -> Option<Asked> {
-        if let Some(asked) = self.unanswered.remove(&question) {
+        if let Some(asked) = self.unanswered.remove(&question).filter(Asked::is_pending) {
             return Some(asked);
         }
         let (reply, answer) = oneshot::channel();

@@ -157,8 +157,11 @@ impl Room {
         counters: Arc<Counters>,
         cancel: CancellationToken,
     ) -> Self {
+        let mut timing = config.timing;
+        // A wait for events is a call too, and must not look like one that hangs.
+        timing.wait = timing.wait.min(timing.call_deadline / 2);
         let shared = Shared {
-            timing: Arc::new(config.timing),
+            timing: Arc::new(timing),
             updates,
             dropped: Arc::clone(&counters.dropped),
             look_again: Arc::new(Notify::new()),

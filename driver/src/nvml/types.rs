@@ -137,7 +137,8 @@ pub struct Scan {
     pub gpus: Vec<GpuReading>,
     /// Indices that did not answer. Such a GPU has no UUID now: which card it is, only its last known address can tell.
     pub unidentified: Vec<Unidentified>,
-    /// Known addresses at which no listed GPU answered, and what NVML says of each.
+    /// Known addresses at which no GPU answered, and what NVML says of each. Only `NOT_FOUND` says that there is none:
+    /// `GPU_IS_LOST` is a card out of reach, `TIMEOUT` one that hangs, and any other code is not known to be either.
     pub missing: Vec<Missing>,
 }
 
