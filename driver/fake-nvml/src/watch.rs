@@ -78,3 +78,52 @@ fn names_in(fd: &OwnedFd) -> Vec<OsString> {
     }
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::{AT_MOST, WITHOUT_INOTIFY, Watch};
+    use crate::clock::now;
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    fn rename_over(file: &Path) {
+        let other = file.with_extension("new");
+        std::fs::write(&other, "new").unwrap();
+        std::fs::rename(&other, file).unwrap();
+    }
+
+    #[test]
+    fn a_change_before_the_wait_ends_it_at_once_and_only_one_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("control.json");
+        let watch = Watch::new(&file);
+        rename_over(&file);
+        let begin = now();
+        watch.wait(LONG);
+        assert!(begin.elapsed() < AT_MOST, "{:?}", begin.elapsed());
+        let begin = now();
+        watch.wait(LONG);
+        assert!(begin.elapsed() >= AT_MOST, "what was seen is not seen again");
+    }
+
+    #[test]
+    fn another_file_in_the_folder_ends_no_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = Watch::new(&folder.path().join("control.json"));
+        std::fs::write(folder.path().join("calls.jsonl"), "log").unwrap();
+        let begin = now();
+        watch.wait(LONG);
+        assert!(begin.elapsed() >= AT_MOST);
+    }
+
+    #[test]
+    fn without_inotify_the_file_is_looked_at_often() {
+        let watch = Watch { inotify: None, name: "control.json".into() };
+        let begin = now();
+        watch.wait(LONG);
+        assert!(begin.elapsed() >= WITHOUT_INOTIFY && begin.elapsed() < LONG);
+    }
+}

@@ -428,6 +428,33 @@ fn a_function_can_be_taken_out_of_a_copy() {
     assert!(error.to_string().contains("nvmlDeviceGetNothing"));
 }
 
+/// This test runs itself in a process of its own, as a variable is the same for all tests of one.
+#[test]
+fn the_variable_names_the_control_file_and_a_bad_one_is_told_with_line_and_field() {
+    const NAME: &str = "the_variable_names_the_control_file_and_a_bad_one_is_told_with_line_and_field";
+    let library = built_library().unwrap();
+    if std::env::var_os(nvidia_ml::CONTROL_VARIABLE).is_some() {
+        let count = Nvml::builder().lib_path(library.as_os_str()).init().and_then(|nvml| nvml.device_count());
+        println!("in the child: {count:?}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("control.json");
+    let child = || {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--nocapture"]).env(nvidia_ml::CONTROL_VARIABLE, &file);
+        let output = command.output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    Control::server(Profile::T4, 3, 1).write_atomically(&file).unwrap();
+    assert!(child().0.contains("in the child: Ok(3)"));
+    std::fs::write(&file, "{\n  \"gpus\": [\n    { \"profile\": \"v100\" } ] }").unwrap();
+    let (out, err) = child();
+    assert!(out.contains("in the child: Err(Unknown)"), "{out}");
+    let place = format!("fake-nvml: {}:3:", file.display());
+    assert!(err.contains(&place) && err.contains("field `profile`") && err.contains("v100"), "{err}");
+}
+
 #[test]
 fn before_initialisation_and_after_shutdown_nothing_works() {
     let stand = Stand::new(Control::eight_h100s(1));

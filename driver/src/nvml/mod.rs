@@ -16,6 +16,24 @@
 //! - No library, no driver, a wrong version: told as [`Update::Unavailable`] and tried again without end.
 //! - [`Supervisor::release`] lets every handle go (a GPU reset needs that), [`Supervisor::reopen`] takes them back.
 
+//!
+//! ```no_run
+//! # async fn example() {
+//! use gpu_driver::nvml::{Config, SignalKind, Supervisor, Update};
+//!
+//! let (nvml, mut updates) = Supervisor::spawn(Config::new("libnvidia-ml.so.1"));
+//! while let Some(update) = updates.recv().await {
+//!     match update {
+//!         Update::Opened { scan, .. } | Update::Discovered { scan } => println!("{} GPUs", scan.gpus.len()),
+//!         Update::Unavailable { error, retry_in, .. } => println!("{error}; next try in {retry_in:?}"),
+//!         Update::Signal(signal) if matches!(signal.kind, SignalKind::Event(_)) => nvml.look(signal.pci),
+//!         Update::Signal(_) | Update::Released { .. } => {}
+//!     }
+//! }
+//! nvml.stop().await;
+//! # }
+//! ```
+
 mod address;
 mod config;
 mod error;

@@ -94,3 +94,12 @@ fn addresses_are_read_in_both_spellings() {
         assert_eq!(Pci::parse(bad), None, "{bad}");
     }
 }
+
+#[test]
+fn the_example_in_the_documentation_parses() {
+    let text = include_str!("../../README.md");
+    let example = text.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    let control = Control::parse(example, Path::new("README.md")).unwrap();
+    assert_eq!(control.gpus.len(), 4);
+    assert!(control.gpu("0000:5e:00.0").unwrap().lost);
+}
