@@ -35,7 +35,7 @@ pub use reset::Baseline;
 pub use taint_set::{Intent, Limits, Stamp};
 
 use crate::inventory::{Card, Inventory, Standing};
-use crate::nvml::{Code, Event, OpenError, Signal, SignalKind, Update};
+use crate::nvml::{CallError, Code, Event, OpenError, Signal, SignalKind, Update};
 use crate::policy::Policy;
 
 /// Findings of hardware that left the node are forgotten after this time.
@@ -273,24 +273,15 @@ impl Health {
         match &signal.kind {
             SignalKind::Snapshot(snapshot) => health.snapshot(snapshot, &moment, changes),
             SignalKind::Event(event) => {
-                let Some(code) = event.xid() else { return };
-                self.counters.count_xid(code);
-                let (scope, attributed) = scope_of(event, card);
-                self.counters.unattributed += u64::from(!attributed);
-                health.xid(code, scope, &moment, changes);
-            }
-            SignalKind::Watching { .. } => {
-                for value in NOT_WATCHED {
-                    health.end("unmonitored", Some(value), &moment, changes);
+                if let Some(code) = event.xid() {
+                    let (scope, attributed) = scope_of(event, card);
+                    self.counters.count_xid(code);
+                    self.counters.unattributed += u64::from(!attributed);
+                    health.xid(code, scope, &moment, changes);
                 }
             }
-            SignalKind::NotWatching { error } => {
-                // A lost card cannot be watched; that it is lost says it better.
-                if !matches!(error.code, Code::GPU_IS_LOST | Code::RESET_REQUIRED) {
-                    let seen = Seen::state("unmonitored", not_watched(error.code), error.to_string());
-                    health.state(&seen, &moment, changes);
-                }
-            }
+            SignalKind::Watching { .. } => watched(health, &moment, changes),
+            SignalKind::NotWatching { error } => unwatched(health, error, &moment, changes),
             SignalKind::Hung { function, .. } => {
                 let seen = Seen::state("unmonitored", "hung", format!("{function} has not returned"));
                 health.state(&seen, &moment, changes);
@@ -315,12 +306,21 @@ const INIT_UNKNOWN: [&str; 2] = ["init-failed", "init-hung"];
 /// Values of `unmonitored` while events do not arrive; the card is still polled.
 const NOT_WATCHED: [&str; 3] = ["no-events", "no-permission", "register-failed"];
 
-fn not_watched(code: Code) -> &'static str {
-    match code {
+fn watched(health: &mut CardHealth, moment: &Moment<'_>, changes: &mut Changes) {
+    for value in NOT_WATCHED {
+        health.end("unmonitored", Some(value), moment, changes);
+    }
+}
+
+fn unwatched(health: &mut CardHealth, error: &CallError, moment: &Moment<'_>, changes: &mut Changes) {
+    let value = match error.code {
+        // A lost card cannot be watched; that it is lost says it better.
+        Code::GPU_IS_LOST | Code::RESET_REQUIRED => return,
         Code::NO_PERMISSION => "no-permission",
         code if code.means_not_supported() => "no-events",
         _ => "register-failed",
-    }
+    };
+    health.state(&Seen::state("unmonitored", value, error.to_string()), moment, changes);
 }
 
 fn moment<'a>(config: &'a HealthConfig, policy: &'a Policy, now: Timestamp) -> Moment<'a> {

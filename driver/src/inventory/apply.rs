@@ -38,7 +38,8 @@ impl Inventory {
     fn learn(&mut self, reading: &GpuReading, sysfs: Option<&SysfsView>, now: Timestamp, changes: &mut Changes) {
         let identity = Identity { uuid: Some(reading.uuid.clone()), serial: reading.serial.clone() };
         let known = self.cards.contains_key(&reading.pci);
-        let card = self.cards.entry(reading.pci).or_insert_with(|| Card::new(reading.pci, now));
+        let emptied = self.emptied.remove(&reading.pci).unwrap_or_default();
+        let card = self.cards.entry(reading.pci).or_insert_with(|| Card::new(reading.pci, emptied, now));
         let before = card.clone();
         if !known {
             changes.events.push(InventoryEvent::Appeared { pci: reading.pci, uuid: identity.uuid.clone() });
@@ -47,7 +48,7 @@ impl Inventory {
             Some(old) if *old != reading.uuid => {
                 let (from, to) = (old.clone(), reading.uuid.clone());
                 changes.events.push(InventoryEvent::Swapped { pci: reading.pci, from, to });
-                *card = Card { generation: card.generation + 1, identity, ..Card::new(reading.pci, now) };
+                *card = Card { identity, ..Card::new(reading.pci, card.generation, now) };
             }
             _ => {
                 let serial = identity.serial.or_else(|| card.identity.serial.take());
@@ -80,7 +81,7 @@ impl Inventory {
             _ => Standing::Unreadable(error.to_string()),
         };
         if let Entry::Vacant(place) = self.cards.entry(pci) {
-            place.insert(Card::new(pci, now));
+            place.insert(Card::new(pci, self.emptied.remove(&pci).unwrap_or_default(), now));
             changes.persist = true;
             changes.events.push(InventoryEvent::Appeared { pci, uuid: None });
         }
@@ -169,7 +170,9 @@ impl Inventory {
         };
         let gone: Vec<PciAddress> = self.cards.values().filter(|card| over(card)).map(|card| card.pci).collect();
         for pci in gone {
-            let uuid = self.cards.remove(&pci).and_then(|card| card.identity.uuid);
+            let Some(card) = self.cards.remove(&pci) else { continue };
+            self.emptied.insert(pci, card.generation);
+            let uuid = card.identity.uuid;
             changes.persist = true;
             changes.events.push(InventoryEvent::Removed { pci, uuid });
         }

@@ -167,12 +167,12 @@ impl Partition {
 }
 
 impl Card {
-    /// A card that has not been seen before.
-    pub(super) fn new(pci: PciAddress, now: Timestamp) -> Self {
+    /// A card that has not been seen before, at an address where the last one had the generation `before`, 0 for none.
+    pub(super) fn new(pci: PciAddress, before: u64, now: Timestamp) -> Self {
         Self {
             pci,
             identity: Identity::default(),
-            generation: first_generation(),
+            generation: before.saturating_add(1),
             first_seen: now,
             facts: CardFacts::default(),
             standing: Standing::Unconfirmed,

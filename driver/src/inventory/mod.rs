@@ -67,12 +67,16 @@ pub struct InventoryRecord {
     /// Every card, by address.
     #[serde(default)]
     pub cards: Vec<Card>,
+    /// The generation of the last card at addresses that are empty now.
+    #[serde(default)]
+    pub emptied: BTreeMap<PciAddress, u64>,
 }
 
 /// All cards of the node and the devices that they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inventory {
     cards: BTreeMap<PciAddress, Card>,
+    emptied: BTreeMap<PciAddress, u64>,
     devices: Vec<Device>,
     versions: SeenVersions,
     nvml: NvmlState,
@@ -92,6 +96,7 @@ impl Inventory {
         let cards = record.cards.into_iter().map(|card| (card.pci, card.unconfirmed())).collect();
         let mut inventory = Self {
             cards,
+            emptied: record.emptied,
             devices: Vec::new(),
             versions: record.versions,
             nvml: NvmlState::Unopened,
@@ -111,7 +116,11 @@ impl Inventory {
     /// What to save.
     #[must_use]
     pub fn record(&self) -> InventoryRecord {
-        InventoryRecord { versions: self.versions.clone(), cards: self.cards.values().cloned().collect() }
+        InventoryRecord {
+            versions: self.versions.clone(),
+            cards: self.cards.values().cloned().collect(),
+            emptied: self.emptied.clone(),
+        }
     }
 
     /// Takes in what the NVML room told. `sysfs` is what the bus lists at this moment, `None` where it could not be read:

@@ -178,6 +178,18 @@ fn only_nvml_and_sysfs_together_remove_a_card_and_not_at_once() {
 }
 
 #[test]
+fn a_card_in_an_emptied_slot_has_a_generation_of_its_own() {
+    let mut inventory = inventory(1);
+    inventory.apply(&opened(Vec::new()), Some(&bus([])), at(60));
+    inventory.tick(Some(&bus([])), at(600));
+    assert_eq!(names(&inventory).len(), 0);
+    let json = serde_json::to_string(&inventory.record()).unwrap();
+    let mut inventory = Inventory::restore(serde_json::from_str(&json).unwrap());
+    inventory.apply(&opened(vec![gpu(0)]), Some(&bus([0])), at(700));
+    assert_eq!(inventory.device(&name(0)).unwrap().generation, 2);
+}
+
+#[test]
 fn a_card_that_comes_back_within_the_grace_was_never_gone() {
     let mut inventory = inventory(1);
     inventory.apply(&opened(Vec::new()), Some(&bus([])), at(60));

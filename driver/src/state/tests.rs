@@ -20,7 +20,7 @@ fn memory() -> Memory {
     };
     let versions = SeenVersions { driver: Some("580.95.05".into()), cuda: None };
     Memory {
-        inventory: InventoryRecord { versions, cards: Vec::new() },
+        inventory: InventoryRecord { versions, ..InventoryRecord::default() },
         health: HealthRecord { cards: Vec::new(), stamps: vec![stamp] },
     }
 }
