@@ -1,4 +1,4 @@
-//! The exported functions, by subject. Each is a few lines: what is common to all calls is in [`crate::engine`].
+//! The exported functions, by subject. Each is a few lines: what is common to all calls is in `engine`.
 
 pub mod device;
 pub mod events;
