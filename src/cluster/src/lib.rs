@@ -1,6 +1,6 @@
 //! The edge to Kubernetes: everything that knows how the API server is reached and how its objects look.
 //!
-//! What flows through: [`connect`] makes a client, [`server`] asks what is served, [`watch`] follows objects, [`wire`] reads them
+//! What flows through: [`connect()`] makes a client, [`server`] asks what is served, [`watch`] follows objects, [`wire`] reads them
 //! into [`taints::object`], and a bounded channel carries each [`Change`](taints::fleet::Change) to who decides. Back go
 //! [`evict`] and [`event`] for what was decided, and [`mark`] for what people wish. Rules live in `taints`; nothing here decides.
 

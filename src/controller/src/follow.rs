@@ -7,7 +7,7 @@ use cluster::server::{DiscoverError, RuleVersion, Server};
 use cluster::watch::{self as watching, Notice};
 use kube::Client;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::health::Health;
@@ -15,7 +15,7 @@ use crate::health::Health;
 /// The first and the longest wait before the server is asked again.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// How often a server that serves no rules is asked again: its gate may be turned on, or it is being upgraded.
+/// How often the server is asked again whether, and in which version, it serves rules: it may have been upgraded.
 const RULES_AGAIN: Duration = Duration::from_secs(60);
 
 /// What following needs.
@@ -32,15 +32,18 @@ pub struct Following {
 }
 
 impl Following {
-    /// Follows until told to stop. Watches never end by themselves; if one does, so does this task.
-    pub async fn run(self, stop: CancellationToken) {
+    /// Follows until told to stop.
+    ///
+    /// # Errors
+    /// When it cannot go on as it began: a watch ended, which none does by itself, or rules are served in another version.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), String> {
         tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.follow() => {}
+            () = stop.cancelled() => Ok(()),
+            problem = self.follow() => Err(problem),
         }
     }
 
-    async fn follow(&self) {
+    async fn follow(&self) -> String {
         let server = self.discover().await;
         let mut watches = JoinSet::new();
         for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Rule) {
@@ -48,11 +51,13 @@ impl Following {
         }
         let server = tokio::select! {
             server = self.wait_for_rules(server) => server,
-            _ = watches.join_next() => return,
+            ended = watches.join_next() => return blind(ended),
         };
         self.watch(Kind::Rule, &server, &mut watches);
-        // The first watch that ends, for whatever reason, is one too many: without it we would be blind.
-        watches.join_next().await;
+        tokio::select! {
+            ended = watches.join_next() => blind(ended),
+            now = self.wait_for_another(server.rules) => now,
+        }
     }
 
     fn watch(&self, kind: Kind, server: &Server, watches: &mut JoinSet<()>) {
@@ -97,5 +102,30 @@ impl Following {
         self.rules.send_replace(server.rules);
         tracing::info!(server = server.version, rules = server.rules.map(RuleVersion::as_str), "following the cluster");
         server
+    }
+
+    /// Returns when rules are no longer served as they were. Beginning anew is simpler, and surer, than changing horses.
+    async fn wait_for_another(&self, rules: Option<RuleVersion>) -> String {
+        loop {
+            tokio::time::sleep(RULES_AGAIN).await;
+            match Server::discover(&self.client).await {
+                Ok(now) if now.rules != rules => return changed(rules, now.rules),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "the API server did not say what it serves"),
+            }
+        }
+    }
+}
+
+fn changed(before: Option<RuleVersion>, now: Option<RuleVersion>) -> String {
+    let name = |version: Option<RuleVersion>| version.map_or("no version", RuleVersion::as_str);
+    format!("DeviceTaintRules are served in {} now, and were in {}; a new start is needed", name(now), name(before))
+}
+
+/// Without one of the watches we would be blind.
+fn blind(ended: Option<Result<(), JoinError>>) -> String {
+    match ended {
+        Some(Err(error)) => format!("a watch ended: {error}"),
+        Some(Ok(())) | None => "a watch ended".to_owned(),
     }
 }

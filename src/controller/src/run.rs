@@ -105,7 +105,7 @@ fn spawn_flow(tasks: &mut Tasks, args: &Args, client: Client, clock: Clock, shar
     let (health, metrics) = (shared.health.clone(), shared.metrics.clone());
 
     let following = Following { client: client.clone(), health: health.clone(), notices, rules };
-    tasks.run("watching", |stop| following.run(stop));
+    tasks.spawn("watching", following.run(tasks.stop.clone()));
     let actor = Actor {
         client: client.clone(),
         fleet: fleet.clone(),

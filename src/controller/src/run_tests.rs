@@ -229,7 +229,7 @@ async fn nobody_is_evicted_on_a_picture_that_is_not_whole() {
 #[tokio::test(start_paused = true)]
 async fn a_server_without_rules_still_has_slices_and_nodes() {
     let (api, clock) = (cluster(), clock());
-    api.without_rules();
+    api.serve_rules(false);
     let mut tainted = slice(&["gpu-0", "gpu-1", "gpu-2"]);
     tainted["metadata"]["uid"] = json!(format!("uid-n1-slice"));
     tainted["spec"]["devices"][0]["taints"] =
@@ -238,7 +238,20 @@ async fn a_server_without_rules_still_has_slices_and_nodes() {
     let running = Running::start(&api, &enforce(), &clock);
     api.until("they leave", |api| api.leaving() == ["ml/a", "ml/b"]).await;
     assert!(running.shared.health.readiness().1.contains("devicetaintrules: not served"));
+    api.put(RULES, rule("broken", "gpu-1"));
+    api.serve_rules(true);
+    api.until("rules count too, once they are served", |api| api.leaving() == ["ml/a", "ml/b", "ml/c"]).await;
     running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_stops_serving_rules_is_met_with_a_new_start() {
+    let (api, clock) = (cluster(), clock());
+    let running = Running::start(&api, &enforce(), &clock);
+    api.until("ready", |_| running.shared.health.readiness().0).await;
+    api.serve_rules(false);
+    let error = running.task.await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("no version now, and were in v1"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -131,9 +131,9 @@ impl Api {
         self.0.lock().watches.clear();
     }
 
-    /// A server without DeviceTaintRules.
-    pub(crate) fn without_rules(&self) {
-        self.0.lock().without_rules = true;
+    /// Whether the server serves DeviceTaintRules.
+    pub(crate) fn serve_rules(&self, serve: bool) {
+        self.0.lock().without_rules = !serve;
     }
 
     /// How often the server was asked for something, by method and a part of the path. Calls that fell into a trap count.
