@@ -61,7 +61,7 @@ impl Monitor {
         let stopped = Arc::new(AtomicBool::new(false));
         let (uuid, pci) = (gpu.uuid.clone(), gpu.pci);
         let of_thread = (Arc::clone(&pulse), Arc::clone(&stopped));
-        let thread = std::thread::Builder::new().name(format!("nvml {pci}")).spawn(move || {
+        let thread = std::thread::Builder::new().name(pci.to_string()).spawn(move || {
             let (pulse, stopped) = of_thread;
             let calls = Calls::new(&session, &pulse);
             Watcher::new(calls, gpu, shared, received, &pulse, &stopped).run();
