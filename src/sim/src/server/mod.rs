@@ -225,23 +225,4 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_pads_as_it_should() {
-        assert_eq!(base64(b""), "");
-        assert_eq!(base64(b"f"), "Zg==");
-        assert_eq!(base64(b"fo"), "Zm8=");
-        assert_eq!(base64(b"foobar"), "Zm9vYmFy");
-    }
-
-    #[tokio::test]
-    async fn only_loopback_addresses_are_served() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut options = Options::new(folder.path());
-        options.listen = "0.0.0.0:0".parse().unwrap();
-        let refused = Server::start(options).await.unwrap_err();
-        assert!(refused.to_string().contains("loopback only"));
-    }
-}
+mod tests;

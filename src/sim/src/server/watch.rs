@@ -176,11 +176,23 @@ impl Task {
     async fn interrupt(&self, interruption: Interruption) {
         let line = match interruption {
             Interruption::End => return,
-            Interruption::Cut => Err(io::Error::new(io::ErrorKind::ConnectionReset, "cut on purpose")),
+            Interruption::Cut => {
+                self.flush().await;
+                Err(io::Error::new(io::ErrorKind::ConnectionReset, "cut on purpose"))
+            }
             Interruption::Error(error) => Ok(Frame::data(render::raw_event("ERROR", &error.status()))),
         };
         // A client that is gone needs no farewell.
         self.lines.send(line).await.ok();
+    }
+}
+
+impl Task {
+    /// Lets the connection send what it has: a cut must not take back events that came before it.
+    async fn flush(&self) {
+        if self.lines.reserve_many(WAITING).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 

@@ -44,39 +44,6 @@ pub(crate) fn rfc3339_micro(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-/// A world for tests: a clock that stands still and ids that count.
-#[cfg(test)]
-pub(crate) struct Still {
-    pub(crate) now: Timestamp,
-    counter: std::sync::atomic::AtomicU32,
-}
-
-#[cfg(test)]
-impl Still {
-    pub(crate) fn at(time: &str) -> Self {
-        Self { now: time.parse().unwrap(), counter: std::sync::atomic::AtomicU32::new(0) }
-    }
-
-    fn next(&self) -> u32 {
-        self.counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1
-    }
-}
-
-#[cfg(test)]
-impl World for Still {
-    fn now(&self) -> Timestamp {
-        self.now
-    }
-
-    fn uid(&self) -> String {
-        format!("uid-{}", self.next())
-    }
-
-    fn suffix(&self) -> String {
-        format!("x{:04}", self.next())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

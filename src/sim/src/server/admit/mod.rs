@@ -12,20 +12,18 @@ use super::kinds::Resource;
 use super::value::{at, items_mut, list, object, set, set_default, text};
 use super::world::rfc3339;
 
-/// Completes an object that is about to be made.
-pub(crate) fn on_create(resource: &Resource, object: &mut Value, now: Timestamp) {
+/// Fills in what the API's defaults say. They count as written by the client, so ownership is recorded after them.
+pub(crate) fn defaults(resource: &Resource, object: &mut Value, old: Option<&Value>, now: Timestamp) {
     if !resource.builtin() {
         return;
     }
     match resource.kind.as_str() {
-        "Pod" => pod::on_create(object, now),
-        "Node" => node::complete(object, now),
-        "Namespace" => namespace(object),
+        "Pod" => pod::defaults(object),
         "ResourceSlice" => device::stamp_slice(object, now),
-        "DeviceTaintRule" => device::stamp_rule(object, None, now),
+        "DeviceTaintRule" => device::stamp_rule(object, old, now),
         "ResourceClaim" => device::complete_claim(object),
         "ResourceClaimTemplate" => device::complete_template(object),
-        "CustomResourceDefinition" => definition(object, now),
+        "CustomResourceDefinition" => definition_defaults(object),
         "Service" => service(object),
         "Deployment" | "ReplicaSet" | "StatefulSet" => set_default(object, &["spec", "replicas"], 1),
         "PriorityClass" => set_default(object, &["preemptionPolicy"], "PreemptLowerPriority"),
@@ -34,21 +32,23 @@ pub(crate) fn on_create(resource: &Resource, object: &mut Value, now: Timestamp)
     }
 }
 
-/// Completes an object that is about to take the place of `old`.
-pub(crate) fn on_update(resource: &Resource, object: &mut Value, old: &Value, now: Timestamp) {
+/// Does what admission and the registry do to an object that is about to be made (`old` none) or changed.
+pub(crate) fn admit(resource: &Resource, object: &mut Value, old: Option<&Value>, now: Timestamp) {
     if !resource.builtin() {
         return;
     }
-    match resource.kind.as_str() {
-        "Pod" => pod::on_update(object),
-        "Node" => node::complete(object, now),
-        "ResourceSlice" => device::stamp_slice(object, now),
-        "DeviceTaintRule" => device::stamp_rule(object, Some(old), now),
-        "ResourceClaim" => device::complete_claim(object),
-        "ResourceClaimTemplate" => device::complete_template(object),
-        "CustomResourceDefinition" => definition(object, now),
+    match (resource.kind.as_str(), old) {
+        ("Pod", None) => pod::admit_new(object),
+        ("Pod", Some(_)) => pod::tolerate_outages(object),
+        ("Namespace", None) => namespace(object),
+        ("CustomResourceDefinition", _) => definition_status(object, now),
         _ => {}
     }
+}
+
+/// Does at once what a controller of the cluster would do a moment later. Says whether it did anything.
+pub(crate) fn control(resource: &Resource, object: &mut Value, now: Timestamp) -> bool {
+    resource.is("Node") && node::complete(object, now)
 }
 
 fn namespace(object: &mut Value) {
@@ -69,12 +69,15 @@ fn service(object: &mut Value) {
     }
 }
 
-/// A definition is accepted and established at once.
-fn definition(crd: &mut Value, now: Timestamp) {
+fn definition_defaults(crd: &mut Value) {
     let kind = text(crd, &["spec", "names", "kind"]).to_owned();
     set_default(crd, &["spec", "names", "listKind"], format!("{kind}List"));
     set_default(crd, &["spec", "names", "singular"], kind.to_lowercase());
     set_default(crd, &["spec", "conversion", "strategy"], "None");
+}
+
+/// A definition is accepted and established at once.
+fn definition_status(crd: &mut Value, now: Timestamp) {
     let stored = list(crd, &["spec", "versions"]).iter().filter(|v| at(v, &["storage"]) == &Value::Bool(true));
     let stored: Vec<Value> = stored.map(|version| at(version, &["name"]).clone()).collect();
     let before = at(crd, &["status", "conditions"]).clone();
@@ -111,11 +114,12 @@ mod tests {
         let resource = Kinds::new(Rules::V1).builtin("CustomResourceDefinition").unwrap();
         let mut crd = json!({"spec": {"names": {"kind": "Mark", "plural": "marks"},
                                       "versions": [{"name": "v1", "storage": true}]}});
-        on_create(&resource, &mut crd, "2026-11-30T10:00:00Z".parse().unwrap());
+        defaults(&resource, &mut crd, None, "2026-11-30T10:00:00Z".parse().unwrap());
+        admit(&resource, &mut crd, None, "2026-11-30T10:00:00Z".parse().unwrap());
         assert_eq!(crd["status"]["storedVersions"], json!(["v1"]));
         assert_eq!(crd["spec"]["names"]["listKind"], "MarkList");
         let mut later = crd.clone();
-        on_update(&resource, &mut later, &crd, "2026-11-30T11:00:00Z".parse().unwrap());
+        admit(&resource, &mut later, Some(&crd), "2026-11-30T11:00:00Z".parse().unwrap());
         assert_eq!(later, crd);
     }
 }

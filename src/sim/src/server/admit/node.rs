@@ -8,8 +8,8 @@ use crate::server::world::rfc3339;
 
 const KEY: &str = "node.kubernetes.io/unschedulable";
 
-/// Sets or takes the taint that belongs to the flag.
-pub(super) fn complete(node: &mut Value, now: Timestamp) {
+/// Sets or takes the taint that belongs to the flag. Says whether anything changed.
+pub(super) fn complete(node: &mut Value, now: Timestamp) -> bool {
     let ours = |taint: &Value| text(taint, &["key"]) == KEY && text(taint, &["effect"]) == "NoSchedule";
     let wanted = at(node, &["spec", "unschedulable"]) == &Value::Bool(true);
     let present = list(node, &["spec", "taints"]).iter().any(ours);
@@ -23,6 +23,7 @@ pub(super) fn complete(node: &mut Value, now: Timestamp) {
             remove(node, &["spec", "taints"]);
         }
     }
+    wanted != present
 }
 
 #[cfg(test)]
@@ -33,13 +34,13 @@ mod tests {
     fn the_taint_follows_the_flag() {
         let now = "2026-11-30T10:00:00Z".parse().unwrap();
         let mut node = json!({"spec": {"unschedulable": true, "taints": [{"key": "a", "effect": "NoExecute"}]}});
-        complete(&mut node, now);
+        assert!(complete(&mut node, now));
         assert_eq!(node["spec"]["taints"][1]["key"], KEY);
         let once = node.clone();
-        complete(&mut node, now);
+        assert!(!complete(&mut node, now));
         assert_eq!(node, once);
         node["spec"]["unschedulable"] = json!(false);
-        complete(&mut node, now);
+        assert!(complete(&mut node, now));
         assert_eq!(node["spec"]["taints"], json!([{"key": "a", "effect": "NoExecute"}]));
     }
 }

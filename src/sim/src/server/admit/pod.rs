@@ -1,6 +1,5 @@
 //! Pods: the API's defaults, the status of a new pod, and the tolerations that every pod gets.
 
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::each_container;
@@ -9,7 +8,8 @@ use crate::server::value::{at, entry, items_mut, list, list_mut, set, set_defaul
 /// How long a pod stays on a node that is not ready or unreachable, unless it says otherwise.
 const OUTAGE_SECONDS: i64 = 300;
 
-pub(super) fn on_create(pod: &mut Value, _now: Timestamp) {
+/// The API's defaults.
+pub(super) fn defaults(pod: &mut Value) {
     let spec = entry(pod, &["spec"]);
     set_default(spec, &["restartPolicy"], "Always");
     set_default(spec, &["dnsPolicy"], "ClusterFirst");
@@ -17,18 +17,22 @@ pub(super) fn on_create(pod: &mut Value, _now: Timestamp) {
     set_default(spec, &["terminationGracePeriodSeconds"], 30);
     set_default(spec, &["securityContext"], json!({}));
     set_default(spec, &["enableServiceLinks"], true);
-    set_default(spec, &["preemptionPolicy"], "PreemptLowerPriority");
-    set_default(spec, &["serviceAccountName"], "default");
-    let account = at(spec, &["serviceAccountName"]).clone();
-    set_default(spec, &["serviceAccount"], account);
     each_container(spec, complete_container);
+}
+
+/// What only a new pod gets: its first status.
+pub(super) fn admit_new(pod: &mut Value) {
     tolerate_outages(pod);
+    set_default(pod, &["spec", "preemptionPolicy"], "PreemptLowerPriority");
+    set_default(pod, &["spec", "serviceAccountName"], "default");
+    copy_account(pod);
     let class = quality(pod);
     set(pod, &["status"], json!({"phase": "Pending", "qosClass": class}));
 }
 
-pub(super) fn on_update(pod: &mut Value) {
-    tolerate_outages(pod);
+fn copy_account(pod: &mut Value) {
+    let account = at(pod, &["spec", "serviceAccountName"]).clone();
+    set_default(pod, &["spec", "serviceAccount"], account);
 }
 
 fn complete_container(container: &mut Value) {
@@ -52,7 +56,7 @@ fn complete_container(container: &mut Value) {
 
 /// Adds what the DefaultTolerationSeconds plugin adds: for each key, unless some toleration covers the key and the effect
 /// NoExecute, whatever its operator and value.
-fn tolerate_outages(pod: &mut Value) {
+pub(super) fn tolerate_outages(pod: &mut Value) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let covers = |toleration: &Value| {
             ["", key].contains(&text(toleration, &["key"]))
@@ -93,7 +97,8 @@ mod tests {
 
     fn made(spec: Value) -> Value {
         let mut pod = json!({"spec": spec});
-        on_create(&mut pod, "2026-11-30T10:00:00Z".parse().unwrap());
+        defaults(&mut pod);
+        admit_new(&mut pod);
         pod
     }
 

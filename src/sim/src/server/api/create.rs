@@ -41,18 +41,34 @@ impl Txn<'_> {
         if resource.status && !resource.is("Node") {
             remove(&mut object, &["status"]);
         }
-        self.admit_create(resource, &mut object)?;
-        let errors = validate(resource, &object, None);
-        if !errors.is_empty() {
-            return Err(ApiError::invalid(resource, &key.name, &errors));
-        }
+        admit::defaults(resource, &mut object, None, self.now);
         if applied {
             set(&mut object, &["metadata", "managedFields"], managed);
         } else {
             let api_version = target.api_version();
             record_update(None, &mut object, &self.writer(target, &api_version), target.cursor());
         }
+        self.admit_new(resource, &mut object)?;
+        let errors = validate(resource, &object, None);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(resource, &key.name, &errors));
+        }
+        self.control(target, &mut object);
         Ok(self.commit(resource, &key, object))
+    }
+
+    /// Lets the controllers that live in this server have their say, under their own name.
+    pub(super) fn control(&mut self, target: &Target, object: &mut Value) {
+        if !target.resource.is("Node") {
+            return;
+        }
+        let before = object.clone();
+        if admit::control(&target.resource, object, self.now) {
+            let api_version = target.api_version();
+            let writer =
+                Writer { manager: "kube-controller-manager", subresource: "", ..self.writer(target, &api_version) };
+            record_update(Some(&before), object, &writer, target.cursor());
+        }
     }
 
     pub(super) fn writer<'a>(&'a self, target: &'a Target, api_version: &'a str) -> Writer<'a> {
@@ -112,7 +128,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    fn admit_create(&mut self, resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
+    fn admit_new(&mut self, resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
         if resource.is("Pod") {
             let class = text(object, &["spec", "priorityClassName"]).to_owned();
             let priority = self.priority(&class).ok_or_else(|| {
@@ -121,7 +137,7 @@ impl Txn<'_> {
             })?;
             set(object, &["spec", "priority"], priority);
         }
-        admit::on_create(resource, object, self.now);
+        admit::admit(resource, object, None, self.now);
         Ok(())
     }
 

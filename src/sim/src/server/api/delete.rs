@@ -7,7 +7,7 @@ use super::{Target, Txn};
 use crate::server::error::ApiError;
 use crate::server::kinds::Resource;
 use crate::server::store::{Key, Object};
-use crate::server::value::{at, int, list, set, text};
+use crate::server::value::{at, int, list, list_mut, remove, set, text};
 use crate::server::world::rfc3339;
 
 /// How to delete, from the body and the query of the request.
@@ -31,6 +31,9 @@ impl Txn<'_> {
         check_preconditions(target, &current, options)?;
         let resource = target.resource.clone();
         let key = target.key();
+        if options.orphan {
+            self.orphan(text(&current, &["metadata", "uid"]));
+        }
         if resource.is("Namespace") {
             return Ok(self.delete_namespace(&resource, &key, &current));
         }
@@ -38,6 +41,20 @@ impl Txn<'_> {
             return Ok(self.delete_pod(&resource, &key, &current, options));
         }
         Ok(self.finish(&resource, &key, &current, 0))
+    }
+
+    /// Takes the owner out of its dependents, so that they stay when it goes.
+    fn orphan(&mut self, uid: &str) {
+        for (table, key) in self.state.store.dependents(uid) {
+            let kind = self.state.kinds.iter().find(|kind| kind.table == table).cloned();
+            let (Some(kind), Some(object)) = (kind, self.state.store.get(&table, &key)) else { continue };
+            let mut next = Value::clone(object);
+            list_mut(&mut next, &["metadata", "ownerReferences"]).retain(|owner| text(owner, &["uid"]) != uid);
+            if list(&next, &["metadata", "ownerReferences"]).is_empty() {
+                remove(&mut next, &["metadata", "ownerReferences"]);
+            }
+            self.commit(&kind, &key, next);
+        }
     }
 
     fn delete_pod(&mut self, resource: &Resource, key: &Key, pod: &Object, options: &DeleteOptions) -> (Object, bool) {

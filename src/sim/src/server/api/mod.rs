@@ -157,6 +157,3 @@ impl Txn<'_> {
         found.cloned().ok_or_else(|| ApiError::not_found(&target.resource, &target.name))
     }
 }
-
-#[cfg(test)]
-pub(crate) mod tests;

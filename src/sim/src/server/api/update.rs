@@ -10,7 +10,7 @@ use crate::server::error::ApiError;
 use crate::server::patch::{Format, patched};
 use crate::server::store::Object;
 use crate::server::validate::{FieldError, validate};
-use crate::server::value::{at, copy, list, remove, set, text};
+use crate::server::value::{at, copy, list, set, text};
 
 /// Where a wanted object comes from, which decides small things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,13 @@ impl Txn<'_> {
             copy(old, &mut new, &["metadata", "managedFields"]);
         }
         self.confine(target, old, &mut new);
-        admit::on_update(resource, &mut new, old, self.now);
+        admit::defaults(resource, &mut new, Some(old), self.now);
+        if origin != Origin::Apply {
+            let api_version = target.api_version();
+            record_update(Some(old), &mut new, &self.writer(target, &api_version), target.cursor());
+        }
+        admit::admit(resource, &mut new, Some(old), self.now);
+        self.control(target, &mut new);
         if resource.generation && spec_differs(old, &new) {
             let generation = at(old, &["metadata", "generation"]).as_i64().unwrap_or(0);
             set(&mut new, &["metadata", "generation"], generation + 1);
@@ -101,10 +107,6 @@ impl Txn<'_> {
         let errors = validate(resource, &new, Some(old));
         if !errors.is_empty() {
             return Err(ApiError::invalid(resource, &target.name, &errors));
-        }
-        if origin != Origin::Apply {
-            let api_version = target.api_version();
-            record_update(Some(old), &mut new, &self.writer(target, &api_version), target.cursor());
         }
         if new == **old {
             return Ok(old.clone());
@@ -160,11 +162,9 @@ impl Txn<'_> {
 
 /// Whether anything but metadata and status changed.
 fn spec_differs(old: &Value, new: &Value) -> bool {
-    let rest = |value: &Value| {
-        let mut value = value.clone();
-        remove(&mut value, &["metadata"]);
-        remove(&mut value, &["status"]);
-        value
-    };
-    rest(old) != rest(new)
+    rest(old).ne(rest(new))
+}
+
+fn rest(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    object.as_object().into_iter().flatten().filter(|(name, _)| *name != "metadata" && *name != "status")
 }

@@ -170,9 +170,14 @@ pub(crate) fn apply(
     let mine = all.iter().position(|entry| entry.is(writer, APPLY)).map(|index| all.remove(index));
     merge::merge(&mut merged, applied, cursor);
     let changed = diff(live.map(owned).as_ref(), Some(&owned(&merged)), cursor).changed;
+    let known = live.map(|live| upgraded(live, writer, cursor)).unwrap_or_default();
     let mut conflicts = Vec::new();
     for entry in &mut all {
         let taken = entry.fields.common(&changed);
+        if taken.minus(&known).is_empty() {
+            entry.fields = entry.fields.minus(&taken);
+            continue;
+        }
         let who = format!("conflict with \"{}\" using {}", entry.manager, entry.api_version);
         conflicts.extend(taken.paths().into_iter().map(|path| (who.clone(), path)));
         entry.fields = entry.fields.minus(&taken);
@@ -195,6 +200,16 @@ pub(crate) fn apply(
     all.push(entry);
     write_entries(&mut merged, all);
     Ok(merged)
+}
+
+/// The fields that `kubectl apply` once wrote on the client's side, as its annotation tells: `kubectl apply --server-side`
+/// takes them over without a conflict.
+fn upgraded(live: &Value, writer: &Writer<'_>, cursor: Cursor<'_>) -> Fields {
+    let last = text(live, &["metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"]);
+    if writer.manager != "kubectl" || last.is_empty() {
+        return Fields::default();
+    }
+    serde_json::from_str::<Value>(last).map(|last| Fields::of(&owned(&last), cursor)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -80,7 +80,9 @@ fn yaml(bytes: &[u8]) -> Result<Value, ApiError> {
     }
     let text =
         std::str::from_utf8(bytes).map_err(|error| ApiError::bad_request(format!("the body is no text: {error}")))?;
-    serde_saphyr::from_str(text)
+    // Only `true` and `false` are booleans: a key `y` or a name `on` stays what it is.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| ApiError::bad_request(format!("error decoding the body as YAML: {error}")))
 }
 

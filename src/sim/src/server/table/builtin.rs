@@ -89,7 +89,7 @@ pub(super) fn cells(kind: &str, object: &Value, now: Timestamp) -> Vec<Value> {
         "ConfigMap" => cells.push(json!(entries(object, "data") + entries(object, "binaryData"))),
         "Secret" => cells.extend([json!(text(object, &["type"])), json!(entries(object, "data"))]),
         "Deployment" => {
-            cells.extend([ready_of(object), count(object, "updatedReplicas"), count(object, "availableReplicas")])
+            cells.extend([ready_of(object), count(object, "updatedReplicas"), count(object, "availableReplicas")]);
         }
         "StatefulSet" => cells.push(ready_of(object)),
         "ReplicaSet" => {

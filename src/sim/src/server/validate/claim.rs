@@ -46,7 +46,7 @@ fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let (exactly, alternatives) = (at(request, &["exactly"]), list(request, &["firstAvailable"]));
         match (exactly.is_null(), alternatives.is_empty()) {
             (true, true) => {
-                errors.push(FieldError::required(path, "exactly one of `exactly` or `firstAvailable` is required"))
+                errors.push(FieldError::required(path, "exactly one of `exactly` or `firstAvailable` is required"));
             }
             (false, false) => {
                 errors.push(FieldError::invalid(
