@@ -119,8 +119,9 @@ impl Cdi {
     /// When the disk refuses.
     pub fn remove(&self, uid: &str) -> Result<(), CdiError> {
         let path = self.path(uid);
+        let absent = |error: &io::Error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
         match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(CdiError { verb: "remove", path, source }),
+            Err(source) if !absent(&source) => Err(CdiError { verb: "remove", path, source }),
             _ => Ok(()),
         }
     }

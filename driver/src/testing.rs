@@ -72,9 +72,26 @@ impl FakeServer {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let server = server.clone();
-            async move { server.serve(request).await }
+            async move { server.serve(request.map(Body::new)).await }
         });
         Client::new(service, "default")
+    }
+
+    /// Serves over loopback as well, until the test ends. Returns the text of a kubeconfig.
+    pub(crate) async fn listen(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = self.clone();
+        let routes = axum::Router::new().fallback(move |request: Request<Body>| async move {
+            let answer = server.serve(request).await;
+            // A broken body is a broken connection.
+            answer.unwrap_or_else(|error| Response::new(Body::from_stream(stream::iter([Err::<Bytes, _>(error)]))))
+        });
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
+             clusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}], users: [{{name: u, user: {{}}}}]}}"
+        )
     }
 
     /// The next `times` calls of this verb fail. Verbs: `list`, `watch`, `create`, `patch`, `delete`, `node`, `version`, `claim`.
@@ -186,9 +203,9 @@ impl FakeServer {
         object
     }
 
-    async fn serve(&self, request: Request<kube::client::Body>) -> Result<Response<Body>, BoxError> {
+    async fn serve(&self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let (parts, body) = request.into_parts();
-        let body = axum::body::to_bytes(Body::new(body), 1 << 22).await?;
+        let body = axum::body::to_bytes(body, 1 << 22).await?;
         let path = parts.uri.path().to_owned();
         let verb = verb(&parts.method, &path, parts.uri.query().unwrap_or_default());
         let fault = self.begin(verb);

@@ -224,3 +224,6 @@ fn attribute(value: &inventory::Attribute) -> Attribute {
         inventory::Attribute::Version(text) => Attribute::Version(text.clone()),
     }
 }
+
+#[cfg(test)]
+mod tests;

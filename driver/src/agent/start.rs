@@ -120,14 +120,16 @@ fn watcher(
     };
     let inventory = Inventory::restore(memory.inventory);
     let health = Health::restore(health_config, memory.health, &policy, now());
-    let known = inventory.cards().map(|card| Known { pci: card.pci, uuid: card.identity.uuid.clone() }).collect();
+    let known: Vec<_> =
+        inventory.cards().map(|card| Known { pci: card.pci, uuid: card.identity.uuid.clone() }).collect();
     let timing = Timing { poll, rescan: (poll * 4).min(Duration::from_secs(60)), ..Timing::default() };
     let (supervisor, updates) =
-        Supervisor::spawn(nvml::Config { known, timing, ..nvml::Config::new(&config.nvml_library) });
+        Supervisor::spawn(nvml::Config { known: known.clone(), timing, ..nvml::Config::new(&config.nvml_library) });
     Watcher {
         core: Core::new(&config.node_name, inventory, health, policy),
         supervisor,
         updates,
+        known,
         published,
         outputs,
         metrics: metrics.health.clone(),

@@ -1,1 +1,303 @@
+//! The whole agent in this process: the stand-in NVML library, an API server over loopback, kubelet's side of the sockets.
 
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use hyper_util::rt::TokioIo;
+use kubelet_api::registration::v1 as registration_v1;
+use nvidia_ml::control::{Control, Event};
+use nvidia_ml::{Machine, built_library};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint};
+
+use super::{AgentError, run};
+use crate::config::Config;
+use crate::testing::{FakeServer, Fault};
+
+const CARDS: [&str; 8] = [
+    "0000:1b:00.0",
+    "0000:3b:00.0",
+    "0000:4e:00.0",
+    "0000:5e:00.0",
+    "0000:86:00.0",
+    "0000:9b:00.0",
+    "0000:ae:00.0",
+    "0000:be:00.0",
+];
+
+/// A node with eight cards.
+struct Node {
+    dir: tempfile::TempDir,
+    server: FakeServer,
+    machine: Machine,
+    control: Control,
+    port: u16,
+}
+
+struct Agent {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), AgentError>>,
+}
+
+impl Node {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let server = FakeServer::new();
+        fs::write(dir.path().join("kubeconfig"), server.listen().await).unwrap();
+        fs::write(dir.path().join("boot"), "boot-1\n").unwrap();
+        fs::create_dir(dir.path().join("nvml")).unwrap();
+        let control = Control::eight_h100s(1);
+        let machine = Machine::install(&built_library().unwrap(), &dir.path().join("nvml"), &control).unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self { dir, server, machine, control, port: free.local_addr().unwrap().port() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn config(&self, more: &[&str]) -> Config {
+        let path = |name: &str| self.path(name).display().to_string();
+        let pairs = [
+            ("--node-name", "node-a".to_owned()),
+            ("--kubeconfig", path("kubeconfig")),
+            ("--kubelet-root", path("kubelet")),
+            ("--cdi-root", path("cdi")),
+            ("--state-dir", path("state")),
+            ("--sysfs-root", path("sys")),
+            ("--boot-id-file", path("boot")),
+            ("--dev-root", path("dev")),
+            ("--nvml-library", path("nvml/libnvidia-ml.so.1")),
+            ("--listen", format!("127.0.0.1:{}", self.port)),
+            ("--poll-interval", "200ms".to_owned()),
+        ];
+        let flags = pairs.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]);
+        let all = std::iter::once("gpu-driver".to_owned()).chain(flags).chain(more.iter().map(|&flag| flag.to_owned()));
+        Config::try_parse_from(all).unwrap()
+    }
+
+    fn start(&self) -> Agent {
+        let stop = CancellationToken::new();
+        Agent { task: tokio::spawn(run(self.config(&[]), stop.clone())), stop }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Control)) {
+        change(&mut self.control);
+        self.machine.set(&self.control).unwrap();
+    }
+
+    /// The answer of the agent's HTTP server: status and body.
+    async fn ask(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        let code = answer.split(' ').nth(1)?.parse().ok()?;
+        Some((code, answer))
+    }
+
+    /// Asks until the answer is as wanted.
+    async fn until_told(&self, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
+        let wait = async {
+            loop {
+                if let Some((code, text)) = self.ask(path).await
+                    && wanted(code, &text)
+                {
+                    return text;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the answer never came")
+    }
+
+    /// Kubelet registers the driver, once it sees the socket.
+    async fn register(&self) -> String {
+        let path = self.path("kubelet/plugins_registry/gpu.devicetaint.dev-reg.sock");
+        let wait = async {
+            while !path.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
+        let mut client = registration_v1::registration_client::RegistrationClient::new(dial(path).await);
+        let info = client.get_info(registration_v1::InfoRequest {}).await.unwrap().into_inner();
+        let status = registration_v1::RegistrationStatus { plugin_registered: true, error: String::new() };
+        client.notify_registration_status(status).await.unwrap();
+        info.endpoint
+    }
+}
+
+impl Agent {
+    async fn end(self) {
+        self.stop.cancel();
+        tokio::time::timeout(Duration::from_secs(20), self.task).await.unwrap().unwrap().unwrap();
+    }
+
+    /// As SIGKILL does: nothing is tidied up.
+    async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+}
+
+async fn dial(path: PathBuf) -> Channel {
+    let connector = tower::service_fn(move |_| {
+        let path = path.clone();
+        async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
+    });
+    Endpoint::from_static("http://localhost").connect_with_connector(connector).await.unwrap()
+}
+
+/// `device key=value:Effect @time` of all taints on the server.
+fn taints(slices: &[Value]) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut all = Vec::new();
+    for device in slices.iter().flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default()) {
+        for taint in device["taints"].as_array().cloned().unwrap_or_default() {
+            let key = text(&taint["key"]).replace("gpu.devicetaint.dev/", "");
+            all.push(format!(
+                "{} {key}={}:{} @{}",
+                text(&device["name"]),
+                text(&taint["value"]),
+                text(&taint["effect"]),
+                text(&taint["timeAdded"])
+            ));
+        }
+    }
+    all
+}
+
+fn devices(slices: &[Value]) -> usize {
+    slices.iter().map(|slice| slice["spec"]["devices"].as_array().map_or(0, Vec::len)).sum()
+}
+
+fn name(card: usize) -> String {
+    format!("gpu-{}", CARDS[card].replace([':', '.'], "-"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fault_becomes_a_taint_that_outlives_a_kill_and_a_wipe() {
+    let mut node = Node::new().await;
+    let agent = node.start();
+    node.server.until(|slices| devices(slices) == 8).await;
+    assert_eq!(node.register().await, node.path("kubelet/plugins/gpu.devicetaint.dev/dra.sock").display().to_string());
+    node.until_told("/readyz", |code, _| code == 200).await;
+    node.until_told("/metrics", |_, text| text.contains("nvml_signals_total{kind=\"watching\"} 8")).await;
+
+    node.change(|control| control.gpu_mut(CARDS[1]).unwrap().events.push(Event::xid("one", 79)));
+    let wanted = vec![format!("{} xid=79:NoSchedule @1970-01-01T00:16:40Z", name(1))];
+    node.server.until(|slices| taints(slices) == wanted).await;
+    // The disk has it as well, once the state directory holds the server's moment.
+    let stamps = node.path("state/stamps.json");
+    node.until_told("/readyz", |_, _| fs::read_to_string(&stamps).is_ok_and(|text| text.contains("00:16:40"))).await;
+    agent.kill().await;
+
+    node.server.wipe();
+    node.server.set_clock(9_000);
+    fs::remove_file(node.path("kubelet/plugins_registry/gpu.devicetaint.dev-reg.sock")).unwrap();
+    node.change(|control| control.gpu_mut(CARDS[1]).unwrap().events.clear());
+    let agent = node.start();
+    let first = node.server.until(|slices| devices(slices) == 8).await;
+    assert_eq!(taints(&first), wanted, "the first publish holds all taints, with their moments");
+    agent.end().await;
+    assert_eq!(taints(&node.server.slices()), wanted, "slices stay when the agent ends in order");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_card_is_tainted_alone_and_returns() {
+    let mut node = Node::new().await;
+    let agent = node.start();
+    node.server.until(|slices| devices(slices) == 8).await;
+    node.change(|control| control.gpu_mut(CARDS[2]).unwrap().lost = true);
+    let lost = vec![format!("{} lost=:NoSchedule @1970-01-01T00:16:40Z", name(2))];
+    node.server.until(|slices| taints(slices) == lost && devices(slices) == 8).await;
+    node.change(|control| control.gpu_mut(CARDS[2]).unwrap().lost = false);
+    node.server.until(|slices| taints(slices).is_empty() && devices(slices) == 8).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_nvml_an_empty_pool_is_published_and_cards_appear_when_it_comes() {
+    let node = Node::new().await;
+    let (library, away) = (node.path("nvml/libnvidia-ml.so.1"), node.path("nvml/away"));
+    fs::rename(&library, &away).unwrap();
+    let agent = node.start();
+    let slices = node.server.until(|slices| slices.len() == 1).await;
+    assert_eq!(devices(&slices), 0);
+    node.register().await;
+    let ready = node.until_told("/readyz", |code, _| code == 200).await;
+    assert!(ready.contains("[!]nvml degraded: NVML library") && ready.contains("--nvml-library"), "{ready}");
+    fs::rename(&away, &library).unwrap();
+    node.server.until(|slices| devices(slices) == 8).await;
+    node.until_told("/readyz", |_, text| text.contains("[+]nvml ok")).await;
+    agent.end().await;
+}
+
+/// Field report F15 over a real connection: the API server answers 409, 500, and not at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_publish_is_retried_and_shows() {
+    let mut node = Node::new().await;
+    let agent = node.start();
+    node.server.until(|slices| devices(slices) == 8).await;
+    for (fault, times) in [(Fault::Status(409), 1), (Fault::Status(500), 3), (Fault::Cut, 2), (Fault::CutAfter, 1)] {
+        node.server.plan("patch", fault, times);
+    }
+    node.register().await;
+    node.change(|control| control.gpu_mut(CARDS[0]).unwrap().events.push(Event::xid("one", 79)));
+    node.until_told("/readyz", |code, text| {
+        code == 503 && text.contains("[-]slices failed: a change is not published")
+    })
+    .await;
+    node.server.until(|slices| taints(slices).len() == 1).await;
+    node.until_told("/readyz", |code, _| code == 200).await;
+    let metrics = node.until_told("/metrics", |code, _| code == 200).await;
+    assert!(metrics.contains("gpu_driver_slice_publish_failures_total 7"), "{metrics}");
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_operator_wrote_wrong_ends_with_code_2() {
+    let node = Node::new().await;
+    fs::write(node.path("policy.yaml"), "version: 1\nxid:\n  \"79\":\n    effect: Sometimes\n").unwrap();
+    let policy = node.path("policy.yaml").display().to_string();
+    let cases: [(&[&str], &str); 4] = [
+        (&["--policy", &policy], "policy.yaml, line 4"),
+        (&["--policy", "/no/such/policy"], "--policy"),
+        (&["--kubeconfig", "/no/such/kubeconfig"], "/no/such/kubeconfig"),
+        (&["--boot-id-file", "/no/such/boot"], "--boot-id-file"),
+    ];
+    for (flags, text) in cases {
+        let mut config = node.config(&[]);
+        let overridden =
+            Config::try_parse_from(["gpu-driver", "--node-name", "x"].iter().chain(flags.iter()).copied()).unwrap();
+        match flags[0] {
+            "--policy" => config.policy = overridden.policy,
+            "--kubeconfig" => config.kubeconfig = overridden.kubeconfig,
+            _ => config.boot_id_file = overridden.boot_id_file,
+        }
+        let error = run(config, CancellationToken::new()).await.unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains(text), "{flags:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_agent_waits_until_the_first_has_ended() {
+    let node = Node::new().await;
+    let first = node.start();
+    node.server.until(|slices| devices(slices) == 8).await;
+    let mut config = node.config(&[]);
+    config.listen = "127.0.0.1:0".parse().unwrap();
+    let stop = CancellationToken::new();
+    let second = Agent { task: tokio::spawn(run(config, stop.clone())), stop };
+    first.end().await;
+    node.register().await;
+    second.end().await;
+}

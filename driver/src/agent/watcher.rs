@@ -46,6 +46,8 @@ pub(super) struct Watcher {
     pub(super) core: Core,
     pub(super) supervisor: Supervisor,
     pub(super) updates: mpsc::Receiver<Update>,
+    /// The cards that the NVML room was last told of.
+    pub(super) known: Vec<Known>,
     pub(super) published: watch::Receiver<Published>,
     pub(super) outputs: Outputs,
     pub(super) metrics: HealthMetrics,
@@ -161,7 +163,7 @@ impl Watcher {
         }
     }
 
-    fn tell_nvml(&self, update: &Update) {
+    fn tell_nvml(&mut self, update: &Update) {
         let (state, level) = match self.core.inventory().nvml() {
             NvmlState::Open => ("open", Level::Good),
             NvmlState::Unopened => ("unopened", Level::Degraded("not opened yet".to_owned())),
@@ -178,8 +180,17 @@ impl Watcher {
         }
         self.metrics.nvml.replace([(vec![("state", state)], 1)]);
         self.outputs.nvml.send_if_modified(|held| std::mem::replace(held, level.clone()) != level);
-        let known = self.core.inventory().cards().map(|card| Known { pci: card.pci, uuid: card.identity.uuid.clone() });
-        self.supervisor.know(known.collect());
+        self.tell_known();
+    }
+
+    /// Tells the NVML room which cards to look for, when that is something else than before: each time it looks at once.
+    fn tell_known(&mut self) {
+        let cards = self.core.inventory().cards();
+        let known: Vec<_> = cards.map(|card| Known { pci: card.pci, uuid: card.identity.uuid.clone() }).collect();
+        if known != self.known {
+            self.known.clone_from(&known);
+            self.supervisor.know(known);
+        }
     }
 
     fn count(&self, update: &Update) {

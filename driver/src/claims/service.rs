@@ -392,3 +392,6 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, ClaimError> {
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(ClaimError::Stopping))
 }
+
+#[cfg(test)]
+mod tests;

@@ -220,8 +220,9 @@ fn happen(server: &mut Server, known: &mut Known, wanted: &mut Vec<Vec<Device>>,
         Happening::Double(at) => {
             if let Some(at) = pick(server, at) {
                 let mut twin = server.slices[at].clone();
-                twin.name.push('x');
-                twin.uid.push('x');
+                server.writes += 1;
+                twin.name.push_str(&format!("x{}", server.writes));
+                twin.uid.push_str(&format!("x{}", server.writes));
                 server.slices.push(twin);
             }
         }

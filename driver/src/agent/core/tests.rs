@@ -1,0 +1,149 @@
+//! From NVML's news to what is published, prepared and told.
+
+use jiff::SignedDuration;
+
+use super::{Core, View};
+use crate::claims::Condition;
+use crate::health::{Health, HealthConfig, HealthState};
+use crate::inventory::Inventory;
+use crate::inventory::testkit::{
+    at, bus, gpu, healthy, missing, name, opened, opened_with, partitioned, read, scan, uuid, xid,
+};
+use crate::nvml::{Code, OpenError, Update};
+use crate::policy::Policy;
+use crate::slices::Limits;
+use crate::state::Memory;
+
+fn core(memory: Memory, now: i64) -> Core {
+    let policy = Policy::default_table().unwrap();
+    let config = HealthConfig {
+        domain: "gpu.devicetaint.dev".to_owned(),
+        boot_id: "boot".to_owned(),
+        quiet_period: SignedDuration::from_secs(600),
+        stale_after: SignedDuration::from_secs(35),
+    };
+    let health = Health::restore(config, memory.health, &policy, at(now));
+    Core::new("node-a", Inventory::restore(memory.inventory), health, policy)
+}
+
+fn running(cards: u8) -> Core {
+    let mut core = core(Memory::default(), 0);
+    core.observe(&opened((0..cards).map(gpu).collect()), Some(&bus(0..cards)), at(0));
+    for n in 0..cards {
+        core.observe(&read(n, healthy()), None, at(0));
+    }
+    core
+}
+
+fn view(core: &mut Core, now: i64) -> View {
+    core.view(&Limits::CURRENT, at(now))
+}
+
+/// `device key=value:Effect` of every taint that is wanted.
+fn taints(view: &View) -> Vec<String> {
+    let devices = view.pool.cards.iter().flat_map(|card| &card.devices);
+    devices.flat_map(|device| device.taints.iter().map(|taint| format!("{} {taint}", device.name))).collect()
+}
+
+fn unavailable() -> Update {
+    Update::Unavailable { error: OpenError::NotLoaded, attempt: 1, retry_in: std::time::Duration::from_secs(1) }
+}
+
+#[test]
+fn nothing_is_known_until_nvml_was_heard() {
+    let mut core = core(Memory::default(), 0);
+    assert!(!core.heard());
+    let outcome = core.observe(&unavailable(), None, at(1));
+    assert!(core.heard() && outcome.changed, "a node without NVML has an empty pool, and that is published");
+    assert_eq!(view(&mut core, 1).pool.cards, []);
+}
+
+#[test]
+fn a_fault_taints_its_own_card_and_tells_kubelet() {
+    let mut core = running(3);
+    let outcome = core.observe(&xid(1, 79), None, at(5));
+    assert!(outcome.changed && outcome.persist && outcome.told.len() == 1, "{outcome:?}");
+    let view = view(&mut core, 5);
+    assert_eq!(taints(&view), [format!("{} gpu.devicetaint.dev/xid=79:NoSchedule", name(1))]);
+    let states: Vec<_> = view.report.devices.iter().map(|device| device.state).collect();
+    assert_eq!(states, [HealthState::Healthy, HealthState::Unhealthy, HealthState::Healthy]);
+    assert_eq!((view.report.devices[1].updated, view.report.devices[0].updated), (at(5), at(5)));
+    assert_eq!(core.findings_by_key()["xid"], 1);
+}
+
+#[test]
+fn a_report_keeps_the_moment_of_its_last_change() {
+    let mut core = running(2);
+    let first = view(&mut core, 1);
+    core.observe(&xid(0, 79), None, at(9));
+    let second = view(&mut core, 9);
+    assert_eq!((first.report.devices[1].updated, second.report.devices[1].updated), (at(1), at(1)));
+    assert_eq!(second.report.devices[0].updated, at(9));
+}
+
+#[test]
+fn a_lost_card_stays_published_and_is_not_prepared() {
+    let mut core = running(2);
+    let lost = scan(vec![gpu(0)]);
+    let lost = crate::nvml::Scan { count: Ok(2), missing: vec![missing(1, Code::GPU_IS_LOST)], ..lost };
+    core.observe(&Update::Discovered { scan: lost }, Some(&bus(0..2)), at(5));
+    let view = view(&mut core, 5);
+    assert_eq!(taints(&view), [format!("{} gpu.devicetaint.dev/lost:NoSchedule", name(1))]);
+    assert!(matches!(view.devices.0[&name(1)].condition, Condition::Lost(_)));
+    assert_eq!(view.devices.0[&name(0)].condition, Condition::Ready);
+}
+
+#[test]
+fn without_nvml_cards_seen_before_stay_with_driver_and_nothing_new_starts() {
+    let mut before = running(2);
+    before.observe(&xid(0, 79), None, at(5));
+    view(&mut before, 5);
+    let mut core = core(before.memory(), 100);
+    core.observe(&unavailable(), None, at(100));
+    let view = view(&mut core, 100);
+    let driver = |n| format!("{} gpu.devicetaint.dev/driver=not-loaded:NoSchedule", name(n));
+    assert_eq!(taints(&view), [format!("{} gpu.devicetaint.dev/xid=79:NoSchedule", name(0)), driver(0), driver(1)]);
+    let device = &view.devices.0[&name(1)];
+    assert!(matches!(&device.condition, Condition::Unknown(why) if why.contains("not loaded")));
+    assert_eq!(device.identity.uuid, Some(uuid(1)));
+}
+
+#[test]
+fn the_moment_that_the_server_gave_is_repeated_after_a_restart() {
+    let mut before = running(1);
+    before.observe(&xid(0, 79), None, at(5));
+    let wanted = view(&mut before, 5).pool;
+    assert_eq!(wanted.cards[0].devices[0].taints[0].time_added, None, "no clock of this node goes into a taint");
+    let mut stored = wanted.cards[0].devices[0].clone();
+    stored.taints[0].time_added = Some(at(6));
+    let stored = [(stored.name, stored.taints)].into();
+    assert!(before.adopt_times(&stored, &wanted));
+    assert!(!before.adopt_times(&stored, &wanted), "that is no news any more");
+    view(&mut before, 7);
+    let mut after = core(before.memory(), 100);
+    after.observe(&opened_with(scan(vec![gpu(0)])), Some(&bus([0])), at(100));
+    assert_eq!(view(&mut after, 100).pool.cards[0].devices[0].taints[0].time_added, Some(at(6)));
+}
+
+#[test]
+fn the_moment_of_a_taint_that_is_not_wanted_is_not_taken() {
+    let mut core = running(1);
+    let wanted = view(&mut core, 1).pool;
+    let foreign = taints::Taint {
+        key: "gpu.devicetaint.dev/xid".to_owned(),
+        value: "79".to_owned(),
+        effect: taints::Effect::NoSchedule,
+        time_added: Some(at(1)),
+    };
+    assert!(!core.adopt_times(&[(name(0), vec![foreign])].into(), &wanted));
+}
+
+#[test]
+fn partitions_of_a_card_stay_together_and_share_its_taints() {
+    let mut core = core(Memory::default(), 0);
+    core.observe(&opened(vec![partitioned(0, &[(1, 0), (2, 0)]), gpu(1)]), Some(&bus(0..2)), at(0));
+    core.observe(&xid(0, 79), None, at(1));
+    let view = view(&mut core, 1);
+    let sizes: Vec<_> = view.pool.cards.iter().map(|card| card.devices.len()).collect();
+    assert_eq!((sizes, taints(&view).len()), (vec![2, 1], 2));
+}
