@@ -21,6 +21,7 @@ impl Service {
                 200,
                 &json!({"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version", "/sim/faults"]}),
             )),
+            "/openapi/v2" => Ok(swagger(&call.accept)),
             "/openapi/v3" => Ok(value(200, &self.cluster.read(|state| openapi::index(&state.kinds)))),
             path => match path.strip_prefix("/openapi/v3/") {
                 Some(group) => {
@@ -63,6 +64,18 @@ impl Service {
             _ => Err(ApiError::no_path()),
         }
     }
+}
+
+/// The older description of the API, without any type in it. A client looks there for what version 3 does not describe, as
+/// `kubectl create -f` with a `List`, and goes on when it finds nothing. In protobuf, nothing is no bytes.
+fn swagger(accept: &str) -> Response<Body> {
+    if accept.contains("protobuf") {
+        return typed(200, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", Bytes::new());
+    }
+    value(
+        200,
+        &json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.37.2"}, "paths": {}, "definitions": {}}),
+    )
 }
 
 /// The version of Kubernetes that this server behaves like.
