@@ -1,7 +1,5 @@
 //! `alloc`: which devices a claim's requests get.
 
-use std::collections::HashMap;
-
 use serde::Deserialize;
 use serde_json::{Value, json};
 use taints::Toleration;
@@ -9,7 +7,7 @@ use taints::alloc::{Alternative, Amount, Request, allocate};
 use taints::fleet::{Change, Fleet};
 use taints::object::{DeviceId, Key, Rule};
 
-use super::given::{GivenRule, GivenSlice};
+use super::given::{self, GivenRule, GivenSlice};
 use super::{Answer, Case};
 
 #[derive(Deserialize)]
@@ -85,15 +83,8 @@ pub(super) fn run(case: &Case) -> Result<Answer, serde_json::Error> {
     Ok(Answer::Got(json!({ "allocated": allocated })))
 }
 
-/// Slices of one generation of one pool say how many they are, unless the case does.
 fn fleet(mut slices: Vec<GivenSlice>, rules: Vec<GivenRule>) -> Fleet {
-    let mut counts: HashMap<i64, i64> = HashMap::new();
-    for slice in &slices {
-        *counts.entry(slice.generation).or_default() += 1;
-    }
-    for slice in &mut slices {
-        slice.resource_slice_count = slice.resource_slice_count.or_else(|| counts.get(&slice.generation).copied());
-    }
+    given::complete(&mut slices);
     let mut fleet = Fleet::default();
     for (position, slice) in slices.into_iter().enumerate() {
         fleet.apply(Change::Slice(slice.object(position)));

@@ -57,8 +57,12 @@ pub(super) fn run(case: &Case) -> Result<Answer, serde_json::Error> {
     let status = wanted.then(|| dry_run(&world));
     for step in given.timeline {
         world.advance(step.t.0);
-        let Some(change) = change(&world, step)? else { return Ok(Answer::NotBuilt) };
-        world.apply(change);
+        if step.op == "controller-restart" {
+            world.restart()?;
+        } else {
+            let Some(change) = change(&world, step)? else { return Ok(Answer::NotBuilt) };
+            world.apply(change);
+        }
         world.act();
     }
     world.finish();

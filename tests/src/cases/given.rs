@@ -68,9 +68,9 @@ pub(super) struct GivenSlice {
     driver: String,
     #[serde(default = "pool")]
     pool: String,
-    pub(super) generation: i64,
+    generation: i64,
     /// Absent, the pool is complete with what is given.
-    pub(super) resource_slice_count: Option<i64>,
+    resource_slice_count: Option<i64>,
     #[serde(default)]
     devices: Vec<GivenDevice>,
 }
@@ -90,7 +90,22 @@ struct GivenDevice {
     taints: Vec<GivenTaint>,
 }
 
+/// Slices that do not say how many their pool has at their generation are taken to be all.
+pub(super) fn complete(slices: &mut [GivenSlice]) {
+    let mut counts: BTreeMap<(String, String, i64), i64> = BTreeMap::new();
+    for slice in slices.iter() {
+        *counts.entry(slice.of()).or_default() += 1;
+    }
+    for slice in slices {
+        slice.resource_slice_count = slice.resource_slice_count.or_else(|| counts.get(&slice.of()).copied());
+    }
+}
+
 impl GivenSlice {
+    fn of(&self) -> (String, String, i64) {
+        (self.driver.clone(), self.pool.clone(), self.generation)
+    }
+
     /// The object; one without a name is called by its position, and one without a count stands alone in its generation.
     pub(super) fn object(self, position: usize) -> Slice {
         let name = if self.name.is_empty() { format!("slice-{position:03}") } else { self.name };

@@ -2,7 +2,7 @@
 //!
 //! [`Fleet::apply`] takes one [`Change`] of a watched object and answers with the pods whose verdict it may alter; what it costs
 //! depends on what it touches, not on the size of the fleet. The order in which objects arrive, and how often, makes no
-//! difference. Each subject has its own index: nodes, [`pool`](self) slices, [`rules`](self), and the links between claims and pods.
+//! difference. Each subject has an index of its own: nodes, pools, rules, and the links between claims and pods.
 
 mod link;
 mod lookup;

@@ -166,6 +166,11 @@ impl Entry {
         };
     }
 
+    /// Whether nothing would be lost by forgetting the pod.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.verdict.reasons.is_empty() && self.countdown.is_none() && self.attempt == Attempt::Idle
+    }
+
     pub(super) fn is_counting(&self) -> bool {
         self.countdown.is_some() && self.attempt != Attempt::Done
     }

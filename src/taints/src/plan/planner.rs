@@ -43,7 +43,7 @@ impl Planner {
 
     /// Takes the newest verdict on a pod. A pod of the same name with another UID is another pod: nothing is remembered.
     ///
-    /// Verdicts of pods without evicting taints may be given too; they cost little, and end a countdown.
+    /// Verdicts of pods without evicting taints are welcome: they end a countdown, and are not kept.
     pub fn update(&mut self, verdict: Verdict) {
         let key = verdict.pod.clone();
         self.unqueue(&key);
@@ -52,6 +52,9 @@ impl Planner {
             None => {
                 self.entries.insert(key.clone(), Entry::new(verdict, self.modes, self.plans));
             }
+        }
+        if self.entries.get(&key).is_some_and(Entry::is_quiet) {
+            self.entries.remove(&key);
         }
         self.enqueue(&key);
     }

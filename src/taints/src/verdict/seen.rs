@@ -77,6 +77,14 @@ impl FirstSeen {
         changed
     }
 
+    /// Says that nodes may have changed unseen, as when a watch broke and a list replaces it: the next look at each compares
+    /// times as after a restart.
+    pub fn interrupted(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.watched = false;
+        }
+    }
+
     /// Looks at a slice: a device taint without a time counts from its first sight. Answers whether there is something to store.
     pub fn observe_slice(&mut self, slice: &Slice, now: Timestamp) -> bool {
         let mut changed = false;
@@ -268,6 +276,15 @@ mod tests {
         changed.observe(&node(Some(150), &[("a", None), ("b", Some(7))]), at(200));
         assert_eq!((since(&changed, "a"), since(&changed, "b")), (Some(150), Some(7)));
         assert!(!changed.observe(&node(Some(150), &[("a", None), ("b", Some(7))]), at(210)));
+    }
+
+    #[test]
+    fn a_broken_watch_is_like_a_restart() {
+        let mut seen = FirstSeen::default();
+        seen.observe(&node(Some(10), &[("a", None)]), at(10));
+        seen.interrupted();
+        seen.observe(&node(Some(50), &[("a", None)]), at(60));
+        assert_eq!(since(&seen, "a"), Some(50));
     }
 
     #[test]
