@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Fleet, PoolState, pool::Pool};
+use super::{Fleet, PoolState, pool::Pool, rules::Devices};
 use crate::alloc::Candidate;
 use crate::object::{Claim, Device, DeviceId, Identity, Key, Node, Pod, Rule, Slice};
 use crate::verdict::Origin;
@@ -42,6 +42,42 @@ pub enum Standing {
     TargetChanged,
     /// It is held: which card the name means is not known.
     Unknown,
+}
+
+/// One pool and the rules that can select its devices.
+pub(crate) struct PoolView<'a> {
+    fleet: &'a Fleet,
+    pool: Option<&'a Pool>,
+    rules: Vec<&'a Devices>,
+}
+
+impl<'a> PoolView<'a> {
+    /// [`Fleet::device`], for a device of this pool.
+    pub(crate) fn device(&self, id: &DeviceId) -> Option<Listed<'a>> {
+        let (slice, device) = self.pool?.device(&id.device)?;
+        Some(Listed { slice, device })
+    }
+
+    /// [`Fleet::rules_on`], for a device of this pool.
+    pub(crate) fn rules_on(&self, id: &DeviceId) -> Vec<RuleOn<'a>> {
+        let rules = self.fleet.rules.matching(&self.rules, &id.device).into_iter();
+        rules.map(|rule| RuleOn { rule, standing: self.standing(rule, id) }).collect()
+    }
+
+    fn standing(&self, rule: &Rule, id: &DeviceId) -> Standing {
+        if !rule.identity.is_known() {
+            return Standing::Applies;
+        }
+        let (listed, identity) = match self.device(id) {
+            Some(listed) => (true, Some(&listed.device.identity)),
+            None => (false, self.pool.and_then(|pool| pool.last_identity(&id.device))),
+        };
+        match identity.and_then(|identity| rule.identity.same_as(identity)) {
+            Some(true) => Standing::Applies,
+            Some(false) if listed => Standing::TargetChanged,
+            _ => Standing::Unknown,
+        }
+    }
 }
 
 impl Fleet {
@@ -106,9 +142,11 @@ impl Fleet {
         self.by_node.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key))
     }
 
-    /// All pools: driver, pool and state.
+    /// All pools: driver, pool and state, in the order of their names.
     pub fn pools(&self) -> impl Iterator<Item = (&str, &str, PoolState)> {
-        self.all_pools().map(|(driver, name, pool)| (driver, name, pool.state()))
+        let pools: BTreeMap<(&str, &str), &Pool> =
+            self.all_pools().map(|(driver, name, pool)| ((driver, name), pool)).collect();
+        pools.into_iter().map(|((driver, name), pool)| (driver, name, pool.state()))
     }
 
     /// The state of one pool.
@@ -127,8 +165,7 @@ impl Fleet {
     /// One device, where a slice of the pool's newest generation lists it.
     #[must_use]
     pub fn device(&self, id: &DeviceId) -> Option<Listed<'_>> {
-        let (slice, device) = self.pool_of(&id.driver, &id.pool)?.device(&id.device)?;
-        Some(Listed { slice, device })
+        self.view(id).device(id)
     }
 
     /// The hardware that a device's name means, or meant when it was last listed with an identity.
@@ -140,22 +177,15 @@ impl Fleet {
     /// The rules that select a device by name, listed or not, in the order of their names.
     #[must_use]
     pub fn rules_on(&self, id: &DeviceId) -> Vec<RuleOn<'_>> {
-        let rules = self.rules.matching(id).into_iter();
-        rules.map(|rule| RuleOn { rule, standing: self.standing(rule, id) }).collect()
+        self.view(id).rules_on(id)
     }
 
-    fn standing(&self, rule: &Rule, id: &DeviceId) -> Standing {
-        if !rule.identity.is_known() {
-            return Standing::Applies;
-        }
-        let (listed, identity) = match self.device(id) {
-            Some(listed) => (true, Some(&listed.device.identity)),
-            None => (false, self.last_identity(id)),
-        };
-        match identity.and_then(|identity| rule.identity.same_as(identity)) {
-            Some(true) => Standing::Applies,
-            Some(false) if listed => Standing::TargetChanged,
-            _ => Standing::Unknown,
+    /// The pool of a device, looked up once for many devices.
+    pub(crate) fn view(&self, id: &DeviceId) -> PoolView<'_> {
+        PoolView {
+            fleet: self,
+            pool: self.pool_of(&id.driver, &id.pool),
+            rules: self.rules.of_pool(&id.driver, &id.pool),
         }
     }
 
@@ -200,7 +230,7 @@ impl Fleet {
     /// rule was made for is unknown to the scheduler.
     fn taints_on<'a>(&'a self, slice: &Slice, device: &'a Device, id: &DeviceId) -> Vec<(&'a crate::Taint, Origin)> {
         let own = device.taints.iter().map(|taint| (taint, Origin::Slice { name: slice.name.clone() }));
-        let rules = self.rules.matching(id).into_iter().map(|rule| (&rule.taint, Origin::rule(rule)));
+        let rules = self.view(id).rules_on(id).into_iter().map(|on| (&on.rule.taint, Origin::rule(on.rule)));
         own.chain(rules).collect()
     }
 

@@ -14,9 +14,10 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 pub use link::{Link, NotHolding, Via};
+pub(crate) use lookup::PoolView;
 pub use lookup::{Listed, RuleOn, Standing};
 pub use pool::{PoolProblem, PoolState};
 
@@ -58,8 +59,8 @@ pub struct Fleet {
     pods: HashMap<Key, Pod>,
     claims: HashMap<Key, Claim>,
     rules: rules::Rules,
-    /// Pools by driver and name.
-    pools: HashMap<String, BTreeMap<String, Pool>>,
+    /// Pools by driver and name. Hashed, not ordered: a verdict looks here for each device, and names of pools begin alike.
+    pools: HashMap<String, HashMap<String, Pool>>,
     /// Driver and pool of each slice object.
     homes: HashMap<String, (String, String)>,
     /// The pods that are bound to each node.

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::object::{DeviceId, Rule, Selector};
+use crate::object::{Rule, Selector};
 
 /// Stands for a selector field that is left out. Names are never empty, so a device never has it.
 const ANY: &str = "";
 
-/// Rule names by driver, pool and device of their selectors.
-type Index = HashMap<String, HashMap<String, HashMap<String, BTreeSet<String>>>>;
+/// Rule names by the device of their selectors.
+pub(super) type Devices = HashMap<String, BTreeSet<String>>;
+/// The same by driver and pool.
+type Index = HashMap<String, HashMap<String, Devices>>;
 
 #[derive(Debug, Default)]
 pub(super) struct Rules {
@@ -62,18 +64,18 @@ impl Rules {
         self.by_name.values()
     }
 
-    /// The rules that select a device by name, in the order of their names.
-    pub(super) fn matching(&self, id: &DeviceId) -> Vec<&Rule> {
-        let mut found = Vec::new();
-        for pools in [ANY, &id.driver].iter().filter_map(|driver| self.index.get(*driver)) {
-            for devices in [ANY, &id.pool].iter().filter_map(|pool| pools.get(*pool)) {
-                for names in [ANY, &id.device].iter().filter_map(|device| devices.get(*device)) {
-                    found.extend(names.iter().filter_map(|name| self.by_name.get(name)));
-                }
-            }
-        }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        found
+    /// What can select devices of a pool: nothing, for most pools.
+    pub(super) fn of_pool(&self, driver: &str, pool: &str) -> Vec<&Devices> {
+        let drivers = [ANY, driver].into_iter().filter_map(|driver| self.index.get(driver));
+        drivers.flat_map(|pools| [ANY, pool].into_iter().filter_map(|pool| pools.get(pool))).collect()
+    }
+
+    /// The rules among those of a pool that select a device by name, in the order of their names.
+    pub(super) fn matching(&self, of_pool: &[&Devices], device: &str) -> Vec<&Rule> {
+        let names = of_pool.iter().flat_map(|devices| [ANY, device].into_iter().filter_map(|name| devices.get(name)));
+        let mut rules: Vec<&Rule> = names.flatten().filter_map(|name| self.by_name.get(name)).collect();
+        rules.sort_by(|a, b| a.name.cmp(&b.name));
+        rules
     }
 }
 

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{FirstSeen, Held, HeldWhy, Origin, Reason, Settings, Spared, Subject, Tolerance, Verdict, Warning};
-use crate::fleet::{Fleet, Link, RuleOn, Standing, Via};
-use crate::object::{Allocated, Claim, Key, Pod, Rule};
+use crate::fleet::{Fleet, Link, PoolView, RuleOn, Standing, Via};
+use crate::object::{Allocated, Claim, DeviceId, Key, Pod, Rule};
 use crate::taint::{Effect, Taint};
 use crate::toleration::Toleration;
 use crate::{device, node};
@@ -87,25 +87,31 @@ impl Court<'_> {
                 name: consumer.name.clone(),
             });
         }
+        // The devices of a claim mostly come from one pool.
+        let mut last: Option<(&DeviceId, PoolView<'_>)> = None;
         for result in claim.results.iter().flatten() {
-            self.weigh_device(claim, result);
+            let view = match last.take().filter(|(id, _)| id.pool == result.id.pool && id.driver == result.id.driver) {
+                Some((_, view)) => view,
+                None => self.fleet.view(&result.id),
+            };
+            self.weigh_device(claim, result, &view);
+            last = Some((&result.id, view));
         }
     }
 
-    fn weigh_device(&mut self, claim: &Claim, result: &Allocated) {
-        match self.fleet.device(&result.id) {
+    fn weigh_device(&mut self, claim: &Claim, result: &Allocated, pool: &PoolView<'_>) {
+        match pool.device(&result.id) {
             None => self.hold(claim, result, HeldWhy::NotListed),
             Some(listed) => {
                 for taint in &listed.device.taints {
-                    let origin = || Origin::Slice { name: listed.slice.name.clone() };
-                    let since = || self.seen.slice_since(&result.id, taint);
                     let Some(judged) = self.evicting(taint, false) else { continue };
-                    let (origin, since) = (origin(), since());
+                    let origin = Origin::Slice { name: listed.slice.name.clone() };
+                    let since = self.seen.slice_since(&result.id, taint);
                     self.weigh_taint(claim, result, taint, &judged, origin, since);
                 }
             }
         }
-        for RuleOn { rule, standing } in self.fleet.rules_on(&result.id) {
+        for RuleOn { rule, standing } in pool.rules_on(&result.id) {
             self.weigh_rule(claim, result, rule, standing);
         }
     }
