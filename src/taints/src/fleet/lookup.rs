@@ -180,6 +180,12 @@ impl Fleet {
         self.view(id).rules_on(id)
     }
 
+    /// Whether a rule that selects a device by name, known to the fleet or not, is acted on there.
+    #[must_use]
+    pub fn standing(&self, rule: &Rule, id: &DeviceId) -> Standing {
+        self.view(id).standing(rule, id)
+    }
+
     /// The pool of a device, looked up once for many devices.
     pub(crate) fn view(&self, id: &DeviceId) -> PoolView<'_> {
         PoolView {

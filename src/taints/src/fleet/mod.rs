@@ -10,6 +10,8 @@ mod pool;
 mod rules;
 
 #[cfg(test)]
+mod arbitrary;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod tests;
