@@ -3,4 +3,9 @@
 
 #![cfg_attr(test, expect(clippy::needless_pass_by_value, reason = "helpers of tests take literals"))]
 
+mod actor;
+pub mod claims;
+pub mod kubelet;
+pub mod scheduler;
 pub mod server;
+pub mod up;

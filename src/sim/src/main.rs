@@ -4,10 +4,12 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use sim::server::{Options, Rules, Running, Server};
+use sim::{claims, kubelet, scheduler, up};
 use tokio_util::sync::CancellationToken;
 
 /// A small Kubernetes cluster in one process, for demos and tests. It keeps everything in memory: nothing survives the end of
@@ -21,8 +23,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run everything: API server, scheduler, claim controller, and a kubelet for each node
+    Up(UpFlags),
     /// Run the API server alone
     Server(ServerFlags),
+    /// Run the scheduler as a client of any API server
+    Scheduler(ClientFlags),
+    /// Run the claim controller as a client of any API server
+    Claims(ClientFlags),
+    /// Run a kubelet as a client of any API server
+    Kubelet(KubeletFlags),
 }
 
 #[derive(Debug, Args)]
@@ -41,13 +51,69 @@ struct ServerFlags {
     rules: Rules,
 }
 
+#[derive(Debug, Args)]
+struct UpFlags {
+    #[command(flatten)]
+    server: ServerFlags,
+    /// Name of a node, as often as there are nodes; its kubelet's root is DIR/nodes/NAME/kubelet
+    #[arg(long = "node", value_name = "NAME")]
+    nodes: Vec<String>,
+    /// Look up the CDI ids that drivers answer in DIR/nodes/NAME/cdi, as a container runtime would
+    #[arg(long)]
+    cdi: bool,
+    /// Seconds that a driver may be away before a kubelet deletes its slices
+    #[arg(long, value_name = "SECONDS")]
+    wipe_grace: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct ClientFlags {
+    /// Kubeconfig of the cluster
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct KubeletFlags {
+    /// Name of the node
+    #[arg(long, value_name = "NAME")]
+    node: String,
+    #[command(flatten)]
+    client: ClientFlags,
+    /// Kubelet's folder: drivers register in `plugins_registry` and serve in `plugins` below it
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+    /// Folder of CDI specs in which to look up the ids that drivers answer
+    #[arg(long, value_name = "DIR")]
+    cdi_root: Option<PathBuf>,
+    /// Seconds that a driver may be away before its slices are deleted
+    #[arg(long, value_name = "SECONDS")]
+    wipe_grace: Option<u64>,
+}
+
 impl ServerFlags {
-    async fn start(&self) -> anyhow::Result<Running> {
-        let mut options = Options::new(&self.root);
-        options.listen = self.listen;
-        options.tls = self.tls;
-        options.rules = self.rules;
-        Server::start(options).await.context("the API server did not start")
+    fn options(&self) -> Options {
+        Options { listen: self.listen, tls: self.tls, rules: self.rules, ..Options::new(&self.root) }
+    }
+}
+
+impl UpFlags {
+    fn cluster(&self) -> up::Cluster {
+        up::Cluster {
+            server: self.server.options(),
+            nodes: self.nodes.clone(),
+            cdi: self.cdi,
+            wipe_grace: self.wipe_grace.map(Duration::from_secs),
+        }
+    }
+}
+
+impl KubeletFlags {
+    fn config(&self) -> kubelet::Config {
+        let mut config = kubelet::Config::new(&self.node, &self.root);
+        config.cdi_root.clone_from(&self.cdi_root);
+        config.wipe_grace = self.wipe_grace.map_or(kubelet::WIPE_GRACE, Duration::from_secs);
+        config
     }
 }
 
@@ -68,14 +134,27 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli) -> anyhow::Result<()> {
     let cancel = stop_on_signals()?;
     match cli.command {
+        Command::Up(flags) => flags.cluster().run(announce, cancel).await?,
         Command::Server(flags) => {
-            let running = flags.start().await?;
+            let running = Server::start(flags.options()).await.context("the API server did not start")?;
             announce(&running)?;
             cancel.cancelled().await;
             running.stop().await;
         }
+        Command::Scheduler(flags) => scheduler::run(flags.connect("sim-scheduler").await?, cancel).await,
+        Command::Claims(flags) => claims::run(flags.connect("sim-claims").await?, cancel).await,
+        Command::Kubelet(flags) => {
+            let client = flags.client.connect("sim-kubelet").await?;
+            kubelet::run(flags.config(), client, cancel).await?;
+        }
     }
     Ok(())
+}
+
+impl ClientFlags {
+    async fn connect(&self, user_agent: &str) -> anyhow::Result<kube::Client> {
+        Ok(up::client(&self.kubeconfig, user_agent).await?)
+    }
 }
 
 /// Tells whoever started us where the cluster is, on one line of standard output.

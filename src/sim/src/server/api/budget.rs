@@ -1,6 +1,6 @@
 //! The status of PodDisruptionBudgets, kept current from the pods of the moment, as the disruption controller does.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Txn;
 use crate::server::selector::LabelSelector;
@@ -19,9 +19,8 @@ impl Txn<'_> {
         }
         let pod_list = self.state.store.list(&pods.table, Some(namespace));
         for budget in budget_list {
-            let selector = LabelSelector::of_object(at(&budget, &["spec", "selector"]));
-            let covered: Vec<&Object> =
-                pod_list.iter().filter(|pod| selector.as_ref().is_some_and(|selector| selector.matches(pod))).collect();
+            let Some(selector) = LabelSelector::of_object(at(&budget, &["spec", "selector"])) else { continue };
+            let covered: Vec<&Object> = pod_list.iter().filter(|pod| selector.matches(pod)).collect();
             let expected = self.expected(&budget, &covered);
             let status = status(&budget, &covered, expected, &rfc3339(self.now));
             self.set_status(&budgets, &budget, status);
@@ -68,19 +67,19 @@ pub(super) fn ready(pod: &Value) -> bool {
 }
 
 fn status(budget: &Value, pods: &[&Object], expected: i64, now: &str) -> Value {
-    let disrupted = at(budget, &["status", "disruptedPods"]);
-    // An evicted pod is remembered until its deletion shows.
-    let leaving: Vec<&str> = pods
-        .iter()
-        .filter(|pod| at(pod, &["metadata", "deletionTimestamp"]).is_null())
-        .map(|pod| text(pod, &["metadata", "name"]))
-        .filter(|name| !disrupted[*name].is_null())
-        .collect();
-    let healthy = pods.iter().filter(|pod| {
-        let dying = !at(pod, &["metadata", "deletionTimestamp"]).is_null();
-        ready(pod) && !dying && !leaving.contains(&text(pod, &["metadata", "name"]))
-    });
-    let current = count(healthy.count());
+    let disrupted = at(budget, &["status", "disruptedPods"]).as_object();
+    // An evicted pod is remembered, and counts as gone, until its deletion shows.
+    let mut leaving = Map::new();
+    let mut healthy = 0;
+    for pod in pods.iter().filter(|pod| at(pod, &["metadata", "deletionTimestamp"]).is_null()) {
+        let name = text(pod, &["metadata", "name"]);
+        if let Some(since) = disrupted.and_then(|disrupted| disrupted.get(name)) {
+            leaving.insert(name.to_owned(), since.clone());
+        } else if ready(pod) {
+            healthy += 1;
+        }
+    }
+    let current = count(healthy);
     let desired = desired(budget, expected);
     let allowed = if expected <= 0 { 0 } else { (current - desired).max(0) };
     let mut status = json!({
@@ -88,7 +87,7 @@ fn status(budget: &Value, pods: &[&Object], expected: i64, now: &str) -> Value {
         "observedGeneration": at(budget, &["metadata", "generation"]), "conditions": [condition(budget, allowed, now)],
     });
     if !leaving.is_empty() {
-        status["disruptedPods"] = leaving.iter().map(|name| ((*name).to_owned(), disrupted[*name].clone())).collect();
+        status["disruptedPods"] = Value::Object(leaving);
     }
     status
 }
