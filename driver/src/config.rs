@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use taints::validate::is_dns_subdomain;
 
 /// The node agent of Device Taint Manager: finds GPUs through NVML, publishes them, prepares claims, and taints the ones that
 /// are unwell.
@@ -124,10 +125,7 @@ fn driver_name(text: &str) -> Result<String, String> {
 }
 
 fn subdomain(text: &str, max: usize, what: &str) -> Result<String, String> {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let label =
-        |label: &str| label.starts_with(plain) && label.ends_with(plain) && label.chars().all(|c| plain(c) || c == '-');
-    if text.len() <= max && text.split('.').all(label) {
+    if text.len() <= max && is_dns_subdomain(text) {
         return Ok(text.to_owned());
     }
     Err(format!("{what} is lower-case letters, digits, '-' and '.', at most {max} characters"))

@@ -1,6 +1,5 @@
 //! `/metrics`, `/healthz` and `/readyz`.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,18 +43,12 @@ pub enum HttpError {
     Serve(#[source] std::io::Error),
 }
 
-/// Takes the address, and prints which one it is on standard output.
+/// Takes the address. With port 0 the system chooses the port.
 ///
 /// # Errors
 /// When the address cannot be had.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, HttpError> {
-    let wrong = |source| HttpError::Bind { address, source };
-    let listener = TcpListener::bind(address).await.map_err(wrong)?;
-    let bound = listener.local_addr().map_err(wrong)?;
-    let mut out = std::io::stdout();
-    // Whoever started us may have closed our output: that is no reason not to work.
-    writeln!(out, "listening on {bound}").and_then(|()| out.flush()).ok();
-    Ok(listener)
+    TcpListener::bind(address).await.map_err(|source| HttpError::Bind { address, source })
 }
 
 /// Serves until `stop`.

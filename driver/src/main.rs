@@ -1,6 +1,7 @@
 //! The node agent. See the library for how it works inside.
 
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -36,12 +37,19 @@ async fn run(config: Config) -> Result<(), AgentError> {
     let stop = CancellationToken::new();
     let signals = tokio::spawn(stop_on_signal(stop.clone()));
     let result = tokio::select! {
-        result = agent::run(config, stop.clone()) => result,
+        result = agent::run(config, tell_address, stop.clone()) => result,
         () = stopped_long_ago(&stop) => Ok(()),
     };
     signals.abort();
     tracing::info!("gpu-driver ends");
     result
+}
+
+/// For whoever started us with port 0.
+fn tell_address(address: SocketAddr) {
+    let mut out = std::io::stdout();
+    // A closed output is no reason not to work.
+    writeln!(out, "listening on {address}").and_then(|()| out.flush()).ok();
 }
 
 /// SIGTERM and SIGINT end the agent in order.

@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     CutAfter,
     /// It is carried out, and never answered.
     Silent,
+    /// It is carried out, and answered with an empty body: an answer that cannot be read, and the end of a watch.
+    Empty,
     /// It is answered after this time.
     Slow(Duration),
 }
@@ -44,6 +46,7 @@ struct Planned {
 struct World {
     version: u64,
     clock: i64,
+    watches_closed: u64,
     slices: BTreeMap<String, Value>,
     claims: BTreeMap<String, Value>,
     log: Vec<(u64, &'static str, Value)>,
@@ -148,6 +151,16 @@ impl FakeServer {
         }
     }
 
+    /// Ends every watch that is open, as servers do after a while.
+    pub(crate) fn close_watches(&self) {
+        let version = {
+            let mut world = self.world.lock();
+            world.watches_closed += 1;
+            world.version
+        };
+        self.changed.send_replace(version);
+    }
+
     /// A foreign write into every slice.
     pub(crate) fn spoil(&self) {
         let names: Vec<String> = self.world.lock().slices.keys().cloned().collect();
@@ -213,12 +226,13 @@ impl FakeServer {
             Some(Fault::Status(code)) => return Ok(failure(code, "planned")),
             Some(Fault::Cut) => return Err("cut".into()),
             Some(Fault::Slow(time)) => tokio::time::sleep(time).await,
-            Some(Fault::CutAfter | Fault::Silent) | None => {}
+            Some(Fault::CutAfter | Fault::Silent | Fault::Empty) | None => {}
         }
         let answer = self.carry_out(verb, &path, parts.uri.query().unwrap_or_default(), &body);
         match fault {
             Some(Fault::CutAfter) => Err("cut".into()),
             Some(Fault::Silent) => std::future::pending().await,
+            Some(Fault::Empty) => Ok(Response::new(Body::empty())),
             _ => Ok(answer),
         }
     }
@@ -304,9 +318,13 @@ impl FakeServer {
     fn watch(&self, query: &str) -> Response<Body> {
         let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
         let from: u64 = from.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let opened = self.world.lock().watches_closed;
         let state = (self.clone(), from, self.changed.subscribe());
-        let lines = stream::unfold(state, |(server, from, mut changed)| async move {
+        let lines = stream::unfold(state, move |(server, from, mut changed)| async move {
             loop {
+                if server.world.lock().watches_closed != opened {
+                    return None;
+                }
                 let next = server.world.lock().log.iter().find(|(version, ..)| *version > from).cloned();
                 if let Some((version, kind, object)) = next {
                     let line = format!("{}\n", json!({"type": kind, "object": object}));

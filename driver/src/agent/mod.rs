@@ -22,6 +22,7 @@ mod start;
 mod tests;
 mod watcher;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -88,12 +89,16 @@ impl AgentError {
 
 type Tasks = JoinSet<Result<&'static str, AgentError>>;
 
-/// Runs the agent until `stop`.
+/// Runs the agent until `stop`. `listening` is told the address of the HTTP server before anything else begins.
 ///
 /// # Errors
 /// When something that the operator gave cannot be used, or a task breaks.
-pub async fn run(config: Config, stop: CancellationToken) -> Result<(), AgentError> {
-    let prepared = start::prepare(&config).await?;
+pub async fn run(
+    config: Config,
+    listening: impl FnOnce(SocketAddr),
+    stop: CancellationToken,
+) -> Result<(), AgentError> {
+    let prepared = start::prepare(&config, listening).await?;
     let mut tasks: Tasks = JoinSet::new();
     // Everything but the plugin stops only after it: calls that are finished need the rest.
     let rest = CancellationToken::new();

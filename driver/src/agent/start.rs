@@ -1,5 +1,6 @@
 //! From flags to tasks that are ready to run. Nothing here waits for the API server, for kubelet, or for NVML.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +55,7 @@ struct Inputs {
 }
 
 /// Reads what the flags name, takes what only one agent may have, and makes the tasks.
-pub(super) async fn prepare(config: &Config) -> Result<Prepared, AgentError> {
+pub(super) async fn prepare(config: &Config, listening: impl FnOnce(SocketAddr)) -> Result<Prepared, AgentError> {
     let policy = policy(config.policy.as_deref())?;
     let boot_id = read("--boot-id-file", &config.boot_id_file)?.trim().to_owned();
     let client = connect(&ConnectOptions {
@@ -64,6 +65,7 @@ pub(super) async fn prepare(config: &Config) -> Result<Prepared, AgentError> {
     })
     .await?;
     let listener = http::bind(config.listen).await?;
+    listening(listener.local_addr().map_err(http::HttpError::Serve)?);
     let lock = StateLock::take(&config.state_dir).await?;
     let (state, memory, set_aside) = State::load(&config.state_dir)?;
     for entry in &set_aside {

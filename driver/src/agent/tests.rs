@@ -1,6 +1,7 @@
 //! The whole agent in this process: the stand-in NVML library, an API server over loopback, kubelet's side of the sockets.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use nvidia_ml::control::{Control, Event};
 use nvidia_ml::{Machine, built_library};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
@@ -37,10 +39,10 @@ struct Node {
     server: FakeServer,
     machine: Machine,
     control: Control,
-    port: u16,
 }
 
 struct Agent {
+    address: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<Result<(), AgentError>>,
 }
@@ -54,15 +56,14 @@ impl Node {
         fs::create_dir(dir.path().join("nvml")).unwrap();
         let control = Control::eight_h100s(1);
         let machine = Machine::install(&built_library().unwrap(), &dir.path().join("nvml"), &control).unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self { dir, server, machine, control, port: free.local_addr().unwrap().port() }
+        Self { dir, server, machine, control }
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn config(&self, more: &[&str]) -> Config {
+    fn config(&self) -> Config {
         let path = |name: &str| self.path(name).display().to_string();
         let pairs = [
             ("--node-name", "node-a".to_owned()),
@@ -74,17 +75,18 @@ impl Node {
             ("--boot-id-file", path("boot")),
             ("--dev-root", path("dev")),
             ("--nvml-library", path("nvml/libnvidia-ml.so.1")),
-            ("--listen", format!("127.0.0.1:{}", self.port)),
+            ("--listen", "127.0.0.1:0".to_owned()),
             ("--poll-interval", "200ms".to_owned()),
         ];
         let flags = pairs.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]);
-        let all = std::iter::once("gpu-driver".to_owned()).chain(flags).chain(more.iter().map(|&flag| flag.to_owned()));
-        Config::try_parse_from(all).unwrap()
+        Config::try_parse_from(std::iter::once("gpu-driver".to_owned()).chain(flags)).unwrap()
     }
 
-    fn start(&self) -> Agent {
-        let stop = CancellationToken::new();
-        Agent { task: tokio::spawn(run(self.config(&[]), stop.clone())), stop }
+    async fn start(&self) -> Agent {
+        let (stop, (tell, told)) = (CancellationToken::new(), oneshot::channel());
+        let listening = |address| tell.send(address).unwrap();
+        let task = tokio::spawn(run(self.config(), listening, stop.clone()));
+        Agent { address: told.await.unwrap(), task, stop }
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Control)) {
@@ -92,9 +94,27 @@ impl Node {
         self.machine.set(&self.control).unwrap();
     }
 
+    /// Kubelet registers the driver, once it sees the socket.
+    async fn register(&self) -> String {
+        let path = self.path("kubelet/plugins_registry/gpu.devicetaint.dev-reg.sock");
+        let wait = async {
+            while !path.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
+        let mut client = registration_v1::registration_client::RegistrationClient::new(dial(path).await);
+        let info = client.get_info(registration_v1::InfoRequest {}).await.unwrap().into_inner();
+        let status = registration_v1::RegistrationStatus { plugin_registered: true, error: String::new() };
+        client.notify_registration_status(status).await.unwrap();
+        info.endpoint
+    }
+}
+
+impl Agent {
     /// The answer of the agent's HTTP server: status and body.
     async fn ask(&self, path: &str) -> Option<(u16, String)> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+        let mut stream = TcpStream::connect(self.address).await.ok()?;
         let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.ok()?;
         let mut answer = String::new();
@@ -118,24 +138,6 @@ impl Node {
         tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the answer never came")
     }
 
-    /// Kubelet registers the driver, once it sees the socket.
-    async fn register(&self) -> String {
-        let path = self.path("kubelet/plugins_registry/gpu.devicetaint.dev-reg.sock");
-        let wait = async {
-            while !path.exists() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
-        let mut client = registration_v1::registration_client::RegistrationClient::new(dial(path).await);
-        let info = client.get_info(registration_v1::InfoRequest {}).await.unwrap().into_inner();
-        let status = registration_v1::RegistrationStatus { plugin_registered: true, error: String::new() };
-        client.notify_registration_status(status).await.unwrap();
-        info.endpoint
-    }
-}
-
-impl Agent {
     async fn end(self) {
         self.stop.cancel();
         tokio::time::timeout(Duration::from_secs(20), self.task).await.unwrap().unwrap().unwrap();
@@ -186,25 +188,25 @@ fn name(card: usize) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fault_becomes_a_taint_that_outlives_a_kill_and_a_wipe() {
     let mut node = Node::new().await;
-    let agent = node.start();
+    let agent = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
     assert_eq!(node.register().await, node.path("kubelet/plugins/gpu.devicetaint.dev/dra.sock").display().to_string());
-    node.until_told("/readyz", |code, _| code == 200).await;
-    node.until_told("/metrics", |_, text| text.contains("nvml_signals_total{kind=\"watching\"} 8")).await;
+    agent.until_told("/readyz", |code, _| code == 200).await;
+    agent.until_told("/metrics", |_, text| text.contains("nvml_signals_total{kind=\"watching\"} 8")).await;
 
     node.change(|control| control.gpu_mut(CARDS[1]).unwrap().events.push(Event::xid("one", 79)));
     let wanted = vec![format!("{} xid=79:NoSchedule @1970-01-01T00:16:40Z", name(1))];
     node.server.until(|slices| taints(slices) == wanted).await;
     // The disk has it as well, once the state directory holds the server's moment.
     let stamps = node.path("state/stamps.json");
-    node.until_told("/readyz", |_, _| fs::read_to_string(&stamps).is_ok_and(|text| text.contains("00:16:40"))).await;
+    agent.until_told("/readyz", |_, _| fs::read_to_string(&stamps).is_ok_and(|text| text.contains("00:16:40"))).await;
     agent.kill().await;
 
     node.server.wipe();
     node.server.set_clock(9_000);
     fs::remove_file(node.path("kubelet/plugins_registry/gpu.devicetaint.dev-reg.sock")).unwrap();
     node.change(|control| control.gpu_mut(CARDS[1]).unwrap().events.clear());
-    let agent = node.start();
+    let agent = node.start().await;
     let first = node.server.until(|slices| devices(slices) == 8).await;
     assert_eq!(taints(&first), wanted, "the first publish holds all taints, with their moments");
     agent.end().await;
@@ -214,7 +216,7 @@ async fn a_fault_becomes_a_taint_that_outlives_a_kill_and_a_wipe() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_card_is_tainted_alone_and_returns() {
     let mut node = Node::new().await;
-    let agent = node.start();
+    let agent = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
     node.change(|control| control.gpu_mut(CARDS[2]).unwrap().lost = true);
     let lost = vec![format!("{} lost=:NoSchedule @1970-01-01T00:16:40Z", name(2))];
@@ -229,15 +231,15 @@ async fn without_nvml_an_empty_pool_is_published_and_cards_appear_when_it_comes(
     let node = Node::new().await;
     let (library, away) = (node.path("nvml/libnvidia-ml.so.1"), node.path("nvml/away"));
     fs::rename(&library, &away).unwrap();
-    let agent = node.start();
+    let agent = node.start().await;
     let slices = node.server.until(|slices| slices.len() == 1).await;
     assert_eq!(devices(&slices), 0);
     node.register().await;
-    let ready = node.until_told("/readyz", |code, _| code == 200).await;
+    let ready = agent.until_told("/readyz", |code, _| code == 200).await;
     assert!(ready.contains("[!]nvml degraded: NVML library") && ready.contains("--nvml-library"), "{ready}");
     fs::rename(&away, &library).unwrap();
     node.server.until(|slices| devices(slices) == 8).await;
-    node.until_told("/readyz", |_, text| text.contains("[+]nvml ok")).await;
+    agent.until_told("/readyz", |_, text| text.contains("[+]nvml ok")).await;
     agent.end().await;
 }
 
@@ -245,20 +247,19 @@ async fn without_nvml_an_empty_pool_is_published_and_cards_appear_when_it_comes(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_publish_is_retried_and_shows() {
     let mut node = Node::new().await;
-    let agent = node.start();
+    let agent = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
     for (fault, times) in [(Fault::Status(409), 1), (Fault::Status(500), 3), (Fault::Cut, 2), (Fault::CutAfter, 1)] {
         node.server.plan("patch", fault, times);
     }
     node.register().await;
     node.change(|control| control.gpu_mut(CARDS[0]).unwrap().events.push(Event::xid("one", 79)));
-    node.until_told("/readyz", |code, text| {
-        code == 503 && text.contains("[-]slices failed: a change is not published")
-    })
-    .await;
+    agent
+        .until_told("/readyz", |code, text| code == 503 && text.contains("[-]slices failed: a change is not published"))
+        .await;
     node.server.until(|slices| taints(slices).len() == 1).await;
-    node.until_told("/readyz", |code, _| code == 200).await;
-    let metrics = node.until_told("/metrics", |code, _| code == 200).await;
+    agent.until_told("/readyz", |code, _| code == 200).await;
+    let metrics = agent.until_told("/metrics", |code, _| code == 200).await;
     assert!(metrics.contains("gpu_driver_slice_publish_failures_total 7"), "{metrics}");
     agent.end().await;
 }
@@ -275,7 +276,7 @@ async fn what_the_operator_wrote_wrong_ends_with_code_2() {
         (&["--boot-id-file", "/no/such/boot"], "--boot-id-file"),
     ];
     for (flags, text) in cases {
-        let mut config = node.config(&[]);
+        let mut config = node.config();
         let overridden =
             Config::try_parse_from(["gpu-driver", "--node-name", "x"].iter().chain(flags.iter()).copied()).unwrap();
         match flags[0] {
@@ -283,7 +284,7 @@ async fn what_the_operator_wrote_wrong_ends_with_code_2() {
             "--kubeconfig" => config.kubeconfig = overridden.kubeconfig,
             _ => config.boot_id_file = overridden.boot_id_file,
         }
-        let error = run(config, CancellationToken::new()).await.unwrap_err();
+        let error = run(config, |_| (), CancellationToken::new()).await.unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains(text), "{flags:?}: {error}");
     }
 }
@@ -291,12 +292,9 @@ async fn what_the_operator_wrote_wrong_ends_with_code_2() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_agent_waits_until_the_first_has_ended() {
     let node = Node::new().await;
-    let first = node.start();
+    let first = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
-    let mut config = node.config(&[]);
-    config.listen = "127.0.0.1:0".parse().unwrap();
-    let stop = CancellationToken::new();
-    let second = Agent { task: tokio::spawn(run(config, stop.clone())), stop };
+    let second = node.start().await;
     first.end().await;
     node.register().await;
     second.end().await;

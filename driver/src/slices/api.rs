@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cluster::call::{CallError, within};
+use cluster::connect::WATCH_SECONDS;
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -19,8 +20,6 @@ use super::plan::{Stored, generate_name};
 
 /// One call, write or read: longer than a healthy server needs, short enough to try again soon.
 const CALL: Duration = Duration::from_secs(5);
-/// How long the server keeps a watch open. When nothing came for longer, the connection is dead.
-const WATCH: Duration = Duration::from_secs(240);
 
 type SliceObject = Object<SliceSpec, NotUsed>;
 type Guarded = DeserializeGuard<SliceObject>;
@@ -54,6 +53,17 @@ pub enum News {
         /// Its UID.
         uid: String,
     },
+    /// Nothing changed up to now.
+    Nothing,
+}
+
+/// What a watch told, and the version from which to watch on.
+#[derive(Clone, Debug)]
+pub struct Heard {
+    /// What happened.
+    pub news: News,
+    /// The version at which it did.
+    pub version: String,
 }
 
 /// A call of the publisher that failed.
@@ -76,6 +86,9 @@ pub enum SliceError {
     /// The watch broke off.
     #[error("the watch of the ResourceSlices of this node ended: {0}")]
     Watch(#[source] CallError),
+    /// The server closed a watch as soon as it was opened.
+    #[error("the API server closes the watch of the ResourceSlices of this node at once")]
+    Closed,
     /// A slice could not be written.
     #[error("cannot {verb} ResourceSlice {name}: {source}")]
     Write {
@@ -96,6 +109,12 @@ impl SliceError {
     #[must_use]
     pub fn is_stale(&self) -> bool {
         matches!(self, Self::Write { source, .. } if source.is_conflict() || source.is_not_found())
+    }
+
+    /// Whether only watching failed, which says nothing about writes.
+    #[must_use]
+    pub fn is_of_watch(&self) -> bool {
+        matches!(self, Self::Watch(_) | Self::Closed)
     }
 }
 
@@ -156,12 +175,11 @@ impl SliceApi {
     pub async fn watch(
         &self,
         version: &str,
-    ) -> Result<impl Stream<Item = Result<Option<News>, SliceError>> + Send + use<>, SliceError> {
+    ) -> Result<impl Stream<Item = Result<Heard, SliceError>> + Send + use<>, SliceError> {
         let api: Api<Guarded> = Api::all_with(self.client.clone(), &self.resource);
-        let seconds = u32::try_from(WATCH.as_secs()).unwrap_or(240);
-        let params = WatchParams::default().fields(&self.selector()).timeout(seconds);
+        let params = WatchParams::default().fields(&self.selector()).timeout(WATCH_SECONDS);
         let events = within(CALL, api.watch(&params, version)).await.map_err(SliceError::Watch)?;
-        Ok(events.map_err(|error| SliceError::Watch(error.into())).map(|event| event.and_then(news)).boxed())
+        Ok(events.map_err(|error| SliceError::Watch(error.into())).map(|event| event.and_then(heard)).boxed())
     }
 
     /// Creates a slice and returns what the server stored.
@@ -266,13 +284,19 @@ fn stored(object: Guarded) -> Stored {
     }
 }
 
-fn news(event: WatchEvent<Guarded>) -> Result<Option<News>, SliceError> {
+fn heard(event: WatchEvent<Guarded>) -> Result<Heard, SliceError> {
     match event {
-        WatchEvent::Added(object) | WatchEvent::Modified(object) => Ok(Some(News::There(Box::new(stored(object))))),
-        WatchEvent::Deleted(object) => {
-            Ok(Some(News::Gone { name: object.name_any(), uid: object.uid().unwrap_or_default() }))
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+            let slice = stored(object);
+            Ok(Heard { version: slice.resource_version.clone(), news: News::There(Box::new(slice)) })
         }
-        WatchEvent::Bookmark(_) => Ok(None),
+        WatchEvent::Deleted(object) => Ok(Heard {
+            version: object.resource_version().unwrap_or_default(),
+            news: News::Gone { name: object.name_any(), uid: object.uid().unwrap_or_default() },
+        }),
+        WatchEvent::Bookmark(bookmark) => {
+            Ok(Heard { version: bookmark.metadata.resource_version, news: News::Nothing })
+        }
         WatchEvent::Error(status) => Err(SliceError::Watch(CallError::Status(status))),
     }
 }

@@ -236,7 +236,7 @@ mod tests {
     fn the_servers_moment_is_repeated_on_the_same_card_only() {
         let mirror = with(device("GPU-a", &[("k", Some(100))]), "1");
         let time =
-            |device: Device| mirror.with_times(vec![vec![device]])[0][0].taints[0].time_added.map(|at| at.as_second());
+            |device: Device| mirror.with_times(vec![vec![device]])[0][0].taints[0].time_added.map(Timestamp::as_second);
         assert_eq!(time(device("GPU-a", &[("k", None)])), Some(100));
         assert_eq!(time(device("GPU-a", &[("k", Some(50))])), Some(50), "what was persisted wins");
         assert_eq!(time(device("GPU-a", &[("other", None)])), None);
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(mirror.plan(&mirror.with_times(wanted.clone())), []);
         let other_time = vec![vec![device("GPU-a", &[("k", Some(3))])]];
         assert_eq!(mirror.plan(&other_time).len(), 1, "a persisted moment is put back");
-        assert_eq!(mirror.taints()["gpu-0"][0].time_added.map(|at| at.as_second()), Some(7));
+        assert_eq!(mirror.taints()["gpu-0"][0].time_added.map(Timestamp::as_second), Some(7));
     }
 
     #[test]

@@ -127,7 +127,7 @@ mod tests {
         let device = &spec.devices[0];
         assert_eq!(device.text("gpu.nvidia.com/uuid"), Some("GPU-1"));
         assert_eq!(device.attributes["gpu.nvidia.com/n"], Attribute::Int(4));
-        assert_eq!(device.taints[0].time_added.map(|at| at.as_second()), Some(1_796_032_800));
+        assert_eq!(device.taints[0].time_added.map(jiff::Timestamp::as_second), Some(1_796_032_800));
         let back = serde_json::to_value(&spec).unwrap();
         assert_eq!(back["devices"][0]["taints"][0]["timeAdded"], "2026-11-30T10:00:00Z");
         assert_eq!(serde_json::from_value::<SliceSpec>(back).unwrap(), spec);

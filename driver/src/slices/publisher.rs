@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::api::{News, SliceApi, SliceError};
+use super::api::{Heard, News, SliceApi, SliceError};
 use super::backoff::{Backoff, RepairPace};
 use super::limits::Limits;
 use super::mirror::{Dropped, Mirror};
@@ -32,6 +32,12 @@ use crate::metrics::SliceMetrics;
 
 /// Plans in a row without a pause. Two are enough for any state of ours; more means that somebody else writes as well.
 const MAX_ROUNDS: usize = 6;
+
+/// Waits after failures. The longest bounds how late a taint is after the API server came back.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// A watch that the server closes sooner is a failure.
+const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// How the published state stands to the wanted one.
 #[derive(Clone, Debug, Default)]
@@ -59,8 +65,12 @@ pub struct Publisher {
     published: watch::Sender<Published>,
     metrics: SliceMetrics,
     mirror: Mirror,
+    /// From which the slices are watched on.
+    version: String,
     server: Option<ServerFacts>,
     backoff: Backoff,
+    /// After failures of the watch, which say nothing about writes.
+    watching: Backoff,
     repairs: RepairPace,
 }
 
@@ -71,13 +81,7 @@ struct ServerFacts {
     limits: Limits,
 }
 
-type NewsStream = Pin<Box<dyn Stream<Item = Result<Option<News>, SliceError>> + Send>>;
-
-/// Why following ended without a failure.
-enum End {
-    Stopped,
-    WatchClosed,
-}
+type NewsStream = Pin<Box<dyn Stream<Item = Result<Heard, SliceError>> + Send>>;
 
 impl Publisher {
     /// A publisher of what `wanted` holds; `None` there means "not known yet", and nothing is written.
@@ -96,8 +100,10 @@ impl Publisher {
             wanted,
             published,
             metrics,
+            version: String::new(),
             server: None,
-            backoff: Backoff::new(Duration::from_millis(50), Duration::from_secs(5), seed),
+            backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed),
+            watching: Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed),
             repairs: RepairPace::new(),
         }
     }
@@ -111,8 +117,7 @@ impl Publisher {
                 ended = self.follow() => ended,
             };
             match ended {
-                Ok(End::Stopped) => return,
-                Ok(End::WatchClosed) => {}
+                Ok(()) => return,
                 Err(error) => {
                     let at_once = error.is_stale() && !stale_before;
                     stale_before = error.is_stale();
@@ -120,25 +125,35 @@ impl Publisher {
                     tokio::select! {
                         () = stop.cancelled() => return,
                         () = tokio::time::sleep(wait) => {}
+                        // A server whose watches fail may still take writes.
+                        changed = self.wanted.changed(), if error.is_of_watch() => if changed.is_err() { return },
                     }
                 }
             }
         }
     }
 
-    /// Reads everything, then writes what is left to write whenever something changes. Ends with the watch or the first failure.
-    async fn follow(&mut self) -> Result<End, SliceError> {
+    /// Reads everything, then writes what is left to write whenever something changes. Ends with the first failure, or when
+    /// nobody wants anything any more.
+    async fn follow(&mut self) -> Result<(), SliceError> {
         let mut news = self.read_all().await?;
+        let mut opened = Instant::now();
         self.converge().await?;
         loop {
             tokio::select! {
                 changed = self.wanted.changed() => match changed {
                     Ok(()) => self.converge().await?,
-                    Err(_) => return Ok(End::Stopped),
+                    Err(_) => return Ok(()),
                 },
                 event = news.next() => match event {
                     Some(event) => self.heard(event?, &mut news).await?,
-                    None => return Ok(End::WatchClosed),
+                    // Servers close a watch after a while; a server that does so at once is not to be asked in a loop.
+                    None if opened.elapsed() < SHORT_WATCH => return Err(SliceError::Closed),
+                    None => {
+                        opened = Instant::now();
+                        self.watching.reset();
+                        news = Box::pin(self.api.watch(&self.version).await?);
+                    }
                 },
             }
         }
@@ -151,11 +166,13 @@ impl Publisher {
         self.know(facts?);
         self.mirror.replace(slices);
         self.tell_taints();
-        Ok(Box::pin(self.api.watch(&version).await?))
+        let news = self.api.watch(&version).await?;
+        self.version = version;
+        Ok(Box::pin(news))
     }
 
     /// Takes in an event and every other that has arrived already, and puts right what somebody else changed.
-    async fn heard(&mut self, event: Option<News>, news: &mut NewsStream) -> Result<(), SliceError> {
+    async fn heard(&mut self, event: Heard, news: &mut NewsStream) -> Result<(), SliceError> {
         let changed = self.take(event) | self.take_arrived(news)?;
         if !changed || self.steps_left().is_empty() {
             return Ok(());
@@ -182,15 +199,16 @@ impl Publisher {
         Ok(changed)
     }
 
-    fn take(&mut self, event: Option<News>) -> bool {
-        match event {
-            Some(News::There(slice)) => self.mirror.observe(*slice),
-            Some(News::Gone { name, uid }) => {
+    fn take(&mut self, heard: Heard) -> bool {
+        self.version = heard.version;
+        match heard.news {
+            News::There(slice) => self.mirror.observe(*slice),
+            News::Gone { name, uid } => {
                 // With the node the slices go too, and a new node has another UID.
                 self.server = None;
                 self.mirror.forget(&name, &uid)
             }
-            None => false,
+            News::Nothing => false,
         }
     }
 
@@ -285,8 +303,9 @@ impl Publisher {
 
     /// Counts and tells a failure, and returns how long to wait.
     fn failed(&mut self, error: &SliceError, at_once: bool) -> Duration {
-        let wait = if at_once { Duration::ZERO } else { self.backoff.after_failure() };
-        if matches!(error, SliceError::Watch(_)) && self.wanted.borrow().is_some() && self.steps_left().is_empty() {
+        let backoff = if error.is_of_watch() { &mut self.watching } else { &mut self.backoff };
+        let wait = if at_once { Duration::ZERO } else { backoff.after_failure() };
+        if error.is_of_watch() && self.wanted.borrow().is_some() && self.steps_left().is_empty() {
             tracing::info!(%error, ?wait, "reading the ResourceSlices of this node again");
             return wait;
         }

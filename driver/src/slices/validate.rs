@@ -6,6 +6,7 @@ use std::fmt;
 
 use super::limits::Limits;
 use super::model::{Attribute, Card, Device, Pool};
+use taints::validate::{is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 use taints::{Effect, Taint};
 
 /// Attributes and capacities of a device together (`ResourceSliceMaxAttributesAndCapacitiesPerDevice`).
@@ -124,51 +125,14 @@ fn attribute_problem(name: &str, value: &Attribute) -> Option<String> {
     }
 }
 
-fn is_lower_or_digit(c: char) -> bool {
-    c.is_ascii_lowercase() || c.is_ascii_digit()
-}
-
-/// A DNS label: lower-case letters, digits and inner `-`, at most 63.
-fn is_dns_label(text: &str) -> bool {
-    let edges = |c: Option<char>| c.is_some_and(is_lower_or_digit);
-    text.len() <= 63
-        && edges(text.chars().next())
-        && edges(text.chars().last())
-        && text.chars().all(|c| is_lower_or_digit(c) || c == '-')
-}
-
-fn is_dns_subdomain(text: &str, max: usize) -> bool {
-    text.len() <= max && text.split('.').all(is_dns_label)
-}
-
 /// `domain/identifier` or a bare identifier of at most 32 (resource/v1 `QualifiedName`).
 fn is_qualified_name(text: &str) -> bool {
     let (domain, name) = text.split_once('/').map_or((None, text), |(domain, name)| (Some(domain), name));
     let starts = name.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
-    domain.is_none_or(|domain| is_dns_subdomain(domain, 63))
+    domain.is_none_or(|domain| domain.len() <= 63 && is_dns_subdomain(domain))
         && name.len() <= 32
         && starts
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
-/// The part of a label key after the prefix, and a label value when it is not empty.
-fn is_label_name(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= 63
-        && edge(text.chars().next())
-        && edge(text.chars().last())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-}
-
-fn is_label_key(text: &str) -> bool {
-    match text.split_once('/') {
-        Some((prefix, name)) => is_dns_subdomain(prefix, 253) && is_label_name(name),
-        None => is_label_name(text),
-    }
-}
-
-fn is_label_value(text: &str) -> bool {
-    text.is_empty() || is_label_name(text)
 }
 
 /// A decimal number with an optional suffix of Kubernetes' quantities.
@@ -198,7 +162,7 @@ fn is_semver(text: &str) -> bool {
 mod tests {
     use super::super::limits::Limits;
     use super::super::model::{Attribute, Capacity, Card, Device, Pool};
-    use super::{is_label_key, is_qualified_name, is_quantity, is_semver, valid};
+    use super::{is_qualified_name, is_quantity, is_semver, valid};
     use taints::{Effect, Taint};
 
     fn taint(key: &str, effect: Effect) -> Taint {
@@ -270,7 +234,6 @@ mod tests {
         }
         assert!(is_qualified_name("gpu.nvidia.com/type") && is_qualified_name("bare_1"));
         assert!(!is_qualified_name("a/b/c") && !is_qualified_name("1x") && !is_qualified_name("x-y"));
-        assert!(is_label_key("gpu.devicetaint.dev/xid") && !is_label_key("/xid") && !is_label_key("x/"));
         assert!(is_quantity("80Gi") && is_quantity("1.5k") && !is_quantity("Gi") && !is_quantity("1 Gi"));
     }
 }

@@ -63,10 +63,10 @@ impl Node {
     /// The scheduler allocates devices to a claim.
     fn allocate(&self, name: &str, devices: &[&str]) -> ClaimRef {
         let result = |device: &&str| json!({"request": "gpu", "driver": DRIVER, "pool": "node-a", "device": device});
-        self.allocated(name, devices.iter().map(result).collect())
+        self.allocated(name, &devices.iter().map(result).collect::<Vec<_>>())
     }
 
-    fn allocated(&self, name: &str, results: Vec<Value>) -> ClaimRef {
+    fn allocated(&self, name: &str, results: &[Value]) -> ClaimRef {
         let claim = claim(name);
         self.server.put_claim(
             "ns",
@@ -167,7 +167,7 @@ async fn every_refusal_says_what_to_do_and_leaves_nothing() {
     node.allocate("unknown", &["gpu-9"]);
     node.allocate("lost", &["gpu-1", "gpu-2"]);
     node.allocate("unchecked", &["gpu-3"]);
-    node.allocated("foreign", vec![json!({"request": "r", "driver": DRIVER, "pool": "node-b", "device": "gpu-0"})]);
+    node.allocated("foreign", &[json!({"request": "r", "driver": DRIVER, "pool": "node-b", "device": "gpu-0"})]);
     node.server.put_claim("ns", "pending", json!({"metadata": {"uid": "uid-pending"}, "spec": {}, "status": {}}));
     node.server.put_claim("ns", "replaced", json!({"metadata": {"uid": "another"}, "spec": {}}));
     let refused = [
@@ -219,8 +219,7 @@ async fn an_api_server_that_fails_is_told_and_a_prepared_claim_does_not_need_it(
 #[tokio::test(start_paused = true)]
 async fn devices_of_another_driver_are_not_ours() {
     let node = Node::new();
-    let asked =
-        node.allocated("a", vec![json!({"request": "r", "driver": "net.example", "pool": "x", "device": "eth"})]);
+    let asked = node.allocated("a", &[json!({"request": "r", "driver": "net.example", "pool": "x", "device": "eth"})]);
     assert_eq!(prepare(&node.start(), &asked).await.unwrap(), []);
     assert!(node.is_clean(&asked));
 }
@@ -230,15 +229,12 @@ async fn main_request_names_and_share_ids_are_answered() {
     let node = Node::new();
     let claims = node.start();
     let result = |share: &str| json!({"request": "main/small", "driver": DRIVER, "pool": "node-a", "device": "gpu-0", "shareID": share});
-    let first = prepare(&claims, &node.allocated("a", vec![result("s1"), result("s2")])).await.unwrap();
+    let first = prepare(&claims, &node.allocated("a", &[result("s1"), result("s2")])).await.unwrap();
     let told: Vec<_> =
         first.iter().map(|d| (d.request.as_str(), d.share_id.as_deref(), d.cdi_ids[0].as_str())).collect();
     let id = |share: &str| format!("k8s.{DRIVER}/claim=uid-a-gpu-0-{share}");
     assert_eq!(told, [("main", Some("s1"), id("s1").as_str()), ("main", Some("s2"), id("s2").as_str())]);
-    assert!(
-        prepare(&claims, &node.allocated("b", vec![result("s3")])).await.is_ok(),
-        "another share of the same device"
-    );
+    assert!(prepare(&claims, &node.allocated("b", &[result("s3")])).await.is_ok(), "another share of the same device");
 }
 
 /// Field report F24: a forced deletion hands the card over while the old container still runs.
@@ -252,7 +248,7 @@ async fn a_device_belongs_to_one_claim_until_that_is_unprepared() {
     assert!(error.contains("gpu-0 is still prepared for claim ns/first"), "{error}");
     assert!(node.is_clean(&second));
     let admin = json!({"request": "r", "driver": DRIVER, "pool": "node-a", "device": "gpu-0", "adminAccess": true});
-    assert!(prepare(&claims, &node.allocated("monitor", vec![admin])).await.is_ok());
+    assert!(prepare(&claims, &node.allocated("monitor", &[admin])).await.is_ok());
     unprepare(&claims, &first).await;
     assert!(prepare(&claims, &second).await.is_ok());
 }

@@ -126,7 +126,7 @@ async fn a_taint_is_one_patch_whose_moment_is_repeated_later() {
     assert_eq!(times, [json!("1970-01-01T00:16:40Z"), json!("1970-01-01T00:33:20Z")]);
     assert!(slices.iter().all(|slice| slice["spec"]["pool"]["generation"] == 1));
     let told = bench.published.borrow().taints["gpu-3"][0].time_added;
-    assert_eq!(told.map(|at| at.as_second()), Some(1_000));
+    assert_eq!(told.map(jiff::Timestamp::as_second), Some(1_000));
     bench.end().await;
 }
 
@@ -160,6 +160,7 @@ async fn whatever_fails_the_taint_arrives() {
         Fault::Cut,
         Fault::CutAfter,
         Fault::Silent,
+        Fault::Empty,
         Fault::Slow(Duration::from_secs(30)),
     ];
     for verb in ["list", "watch", "create", "patch", "delete", "node", "version"] {
@@ -178,8 +179,10 @@ async fn whatever_fails_the_taint_arrives() {
                 bench.want(big(&[5, 69]));
                 bench.server.until(|slices| tainted(slices) == ["gpu-5", "gpu-69"] && slices.len() == 2).await;
                 bench.synced().await;
+                // A broken watch is opened once more; then all is quiet.
+                tokio::time::sleep(Duration::from_secs(30)).await;
                 let calls = bench.server.calls().len();
-                tokio::time::sleep(Duration::from_secs(120)).await;
+                tokio::time::sleep(Duration::from_secs(60)).await;
                 assert_eq!(bench.server.calls().len(), calls, "{verb} {fault:?}: no further calls once all is there");
                 bench.end().await;
             }
@@ -315,5 +318,37 @@ async fn an_unreadable_slice_of_ours_is_replaced() {
     bench.want(pool([device("gpu-0", &[])]));
     bench.server.until(|slices| slices.len() == 1 && slices[0]["metadata"]["name"] != "00000-odd").await;
     bench.synced().await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_goes_on_where_it_was() {
+    let mut bench = Bench::start(FakeServer::new());
+    bench.want(big(&[]));
+    bench.synced().await;
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        bench.server.close_watches();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((bench.server.count("watch"), bench.server.count("list")), (4, 1));
+    bench.server.wipe();
+    bench.server.until(|slices| count(slices) == 70).await;
+    bench.synced().await;
+    assert_eq!(bench.server.count("list"), 1);
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop() {
+    let server = FakeServer::new();
+    server.plan("watch", Fault::Empty, 10_000);
+    let mut bench = Bench::start(server);
+    bench.want(big(&[]));
+    bench.synced().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(bench.server.count("watch") < 30, "{}", bench.server.count("watch"));
+    bench.want(big(&[1]));
+    bench.server.until(|slices| tainted(slices) == ["gpu-1"]).await;
     bench.end().await;
 }
