@@ -100,15 +100,18 @@ impl Cluster {
     ) -> Result<(), UpError> {
         self.spawn(running, tasks, parts).await?;
         let client = client(&running.kubeconfig, "sim").await?;
+        // The order matters: parts that end because all were told to are no failure.
         tokio::select! {
-            all = self.nodes_ready(&client) => all?,
-            ended = tasks.join_next() => return Err(ended_early(ended)),
+            biased;
             () = cancel.cancelled() => return Ok(()),
+            ended = tasks.join_next() => return Err(ended_early(ended)),
+            all = self.nodes_ready(&client) => all?,
         }
         ready(running).map_err(|error| UpError::Ended(error.to_string()))?;
         tokio::select! {
-            ended = tasks.join_next() => Err(ended_early(ended)),
+            biased;
             () = cancel.cancelled() => Ok(()),
+            ended = tasks.join_next() => Err(ended_early(ended)),
         }
     }
 
