@@ -1,7 +1,7 @@
 //! Checkpoint files: one a claim, so that a broken one harms that claim only.
 //!
-//! A file is written under a temporary name, synced, renamed over the old one, and the directory is synced: after a crash
-//! there is the old record or the new one, never half of one.
+//! A file is written under a temporary name and renamed over the old one; of a record that was answered to kubelet, file and
+//! directory are synced first. After a crash there is the old record or the new one, never half of one.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -85,20 +85,35 @@ impl Checkpoints {
         Ok(loaded)
     }
 
-    /// Writes a record, durably.
+    /// Writes a record so that it outlives a crash of the node: file and directory are synced.
     ///
     /// # Errors
     /// When the disk refuses. The old record, if any, still stands then.
     pub fn write(&self, record: &Record) -> Result<(), CheckpointError> {
+        self.replace(record, true)
+    }
+
+    /// Writes a record so that it outlives a crash of this process only. Enough for an intent: what it guards, the CDI spec, lies in
+    /// memory and does not outlive the node either.
+    ///
+    /// # Errors
+    /// When the disk refuses. The old record, if any, still stands then.
+    pub fn note(&self, record: &Record) -> Result<(), CheckpointError> {
+        self.replace(record, false)
+    }
+
+    fn replace(&self, record: &Record, durable: bool) -> Result<(), CheckpointError> {
         let path = self.path(&record.uid);
         let temporary = path.with_extension("tmp");
         let text = serde_json::to_vec_pretty(record).map_err(|error| io_error("write", &path, error.into()))?;
         let write = || -> io::Result<()> {
             let mut file = File::create(&temporary)?;
             file.write_all(&text)?;
-            file.sync_all()?;
+            if durable {
+                file.sync_all()?;
+            }
             fs::rename(&temporary, &path)?;
-            self.sync()
+            if durable { self.sync() } else { Ok(()) }
         };
         write().map_err(|source| io_error("write", &path, source))
     }

@@ -65,16 +65,20 @@ pub fn decide(
     if results.is_empty() {
         return Ok(Decision::NotOurs);
     }
-    let finished = record.filter(|record| record.state == State::Completed);
-    if let Some(record) = finished {
-        let wanted: Vec<_> = results.iter().map(|result| outline(uid, result, cdi)).collect();
-        if record.same_devices(&wanted) {
-            return replay(record, devices, scope).map(Decision::Replay);
+    let wanted: Vec<_> = results.iter().map(|result| outline(uid, result, cdi)).collect();
+    match record {
+        Some(record) if record.same_devices(&wanted) => {
+            // One that was only begun may have been answered as well, and the disk forgot: its hardware is checked all the same.
+            let checked = replay(record, devices, scope)?;
+            if record.state == State::Completed {
+                return Ok(Decision::Replay(checked));
+            }
         }
         // After a reboot no container of before can run; within a boot one may.
-        if record.boot_id == scope.boot_id {
+        Some(record) if record.state == State::Completed && record.boot_id == scope.boot_id => {
             return Err(ClaimError::Reallocated { before: names(&record.devices), now: names(&wanted) });
         }
+        Some(_) | None => {}
     }
     results.iter().map(|result| fresh(uid, result, devices, cdi)).collect::<Result<_, _>>().map(Decision::Prepare)
 }

@@ -6,6 +6,7 @@
 //!  unprepare: wait for the claim's turn ─► remove the CDI spec ─► remove the checkpoint ─► let go of the devices
 //! ```
 //!
+//! Only the last checkpoint is synced to the disk: the first one guards against a crash of this process.
 //! A crash between two steps leaves a checkpoint from which preparing again, or unpreparing, gets to the same end. The work is
 //! done in tasks of its own: a call that kubelet gives up does not stop it half way.
 
@@ -255,7 +256,7 @@ impl Inner {
     }
 
     fn all_steps(&self, record: Record) -> Result<Record, ClaimError> {
-        self.config.checkpoints.write(&record)?;
+        self.config.checkpoints.note(&record)?;
         self.effects(&record)?;
         let done = Record { state: State::Completed, ..record };
         self.config.checkpoints.write(&done)?;
