@@ -25,35 +25,35 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status};
 
-pub const DRIVER: &str = "test.devicetaint.dev";
+pub(crate) const DRIVER: &str = "test.devicetaint.dev";
 
 /// What the driver did and knows.
 #[derive(Default)]
-pub struct Book {
+pub(crate) struct Book {
     /// `prepare NAME`, `unprepare NAME`, `registered`, in order.
-    pub calls: Vec<String>,
+    pub(crate) calls: Vec<String>,
     /// Claims that are prepared, by UID.
-    pub prepared: BTreeMap<String, String>,
+    pub(crate) prepared: BTreeMap<String, String>,
     /// Errors for the next prepare calls.
-    pub fail_prepare: VecDeque<String>,
+    pub(crate) fail_prepare: VecDeque<String>,
     /// Errors for the next unprepare calls.
-    pub fail_unprepare: VecDeque<String>,
+    pub(crate) fail_unprepare: VecDeque<String>,
 }
 
 /// The state outlives the sockets, as a driver's checkpoint does.
 #[derive(Clone)]
-pub struct Driver {
+pub(crate) struct Driver {
     client: Client,
     node: String,
     root: PathBuf,
     versions: Vec<String>,
-    pub book: Arc<Mutex<Book>>,
-    pub moved: Arc<watch::Sender<u64>>,
-    pub health: Arc<watch::Sender<Vec<(String, i32)>>>,
+    pub(crate) book: Arc<Mutex<Book>>,
+    pub(crate) moved: Arc<watch::Sender<u64>>,
+    pub(crate) health: Arc<watch::Sender<Vec<(String, i32)>>>,
 }
 
 /// Sockets that are served; they are closed and removed when this is dropped.
-pub struct Running {
+pub(crate) struct Running {
     _stop: DropGuard,
     sockets: [PathBuf; 2],
 }
@@ -67,7 +67,7 @@ impl Drop for Running {
 }
 
 impl Driver {
-    pub fn new(client: Client, node: &str, root: &Path) -> Self {
+    pub(crate) fn new(client: Client, node: &str, root: &Path) -> Self {
         let versions = ["v1.DRAPlugin", "v1.DRAResourceHealth"].map(str::to_owned).to_vec();
         let (book, root) = (Arc::default(), root.to_owned());
         let (moved, health) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(Vec::new())));
@@ -75,7 +75,7 @@ impl Driver {
     }
 
     /// Binds both sockets and serves them.
-    pub fn serve(&self) -> Running {
+    pub(crate) fn serve(&self) -> Running {
         let plugin = self.root.join("plugins").join(DRIVER);
         std::fs::create_dir_all(&plugin).unwrap();
         let service = plugin.join("dra.sock");
@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// Publishes `gpu-0`, `gpu-1`, ... of the node, the first with taints.
-    pub async fn publish(&self, devices: usize, taints: &Value) {
+    pub(crate) async fn publish(&self, devices: usize, taints: &Value) {
         let device = |index: usize| {
             let taints = if index == 0 { taints.clone() } else { json!([]) };
             json!({"name": format!("gpu-{index}"), "taints": taints})
@@ -115,14 +115,14 @@ impl Driver {
     }
 
     /// Waits until what the driver wrote down is so.
-    pub async fn wait(&self, what: &str, is: impl Fn(&Book) -> bool) {
+    pub(crate) async fn wait(&self, what: &str, is: impl Fn(&Book) -> bool) {
         let mut moved = self.moved.subscribe();
         let waiting = moved.wait_for(|_| is(&self.book.lock().unwrap()));
         let waited = tokio::time::timeout(super::PATIENCE, waiting).await;
         assert!(waited.is_ok(), "{what}; the driver saw {:?}", self.book.lock().unwrap().calls);
     }
 
-    pub fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.book.lock().unwrap().calls.clone()
     }
 

@@ -20,21 +20,21 @@ use tokio_util::sync::CancellationToken;
 use super::PATIENCE;
 use super::driver::{DRIVER, Driver};
 
-pub struct Lab {
-    pub client: Client,
+pub(crate) struct Lab {
+    pub(crate) client: Client,
     server: Running,
     folder: TempDir,
     parts: CancellationToken,
 }
 
 /// A kubelet that a test can stop.
-pub struct Kubelet {
+pub(crate) struct Kubelet {
     stop: CancellationToken,
     task: JoinHandle<Result<(), kubelet::KubeletError>>,
 }
 
 impl Kubelet {
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap().unwrap();
     }
@@ -48,7 +48,7 @@ impl Drop for Lab {
 
 impl Lab {
     /// A server with a scheduler and a claim controller, and a class for the test driver.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(Options::new(folder.path())).await.unwrap();
         let parts = CancellationToken::new();
@@ -66,11 +66,11 @@ impl Lab {
         lab
     }
 
-    pub fn kubelet_root(&self, node: &str) -> PathBuf {
+    pub(crate) fn kubelet_root(&self, node: &str) -> PathBuf {
         self.folder.path().join("nodes").join(node).join("kubelet")
     }
 
-    pub async fn kubelet(&self, node: &str) -> Kubelet {
+    pub(crate) async fn kubelet(&self, node: &str) -> Kubelet {
         let client = up::client(&self.server.kubeconfig, "sim-kubelet").await.unwrap();
         let mut config = kubelet::Config::new(node, self.kubelet_root(node));
         config.wipe_grace = Duration::from_millis(400);
@@ -84,15 +84,15 @@ impl Lab {
         Kubelet { stop, task }
     }
 
-    pub fn driver(&self, node: &str) -> Driver {
+    pub(crate) fn driver(&self, node: &str) -> Driver {
         Driver::new(self.client.clone(), node, &self.kubelet_root(node))
     }
 
-    pub fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
+    pub(crate) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    pub async fn create<K>(&self, object: Value) -> K
+    pub(crate) async fn create<K>(&self, object: Value) -> K
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + DeserializeOwned
@@ -103,7 +103,7 @@ impl Lab {
         self.api().create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
     }
 
-    pub async fn create_global<K>(&self, object: Value) -> K
+    pub(crate) async fn create_global<K>(&self, object: Value) -> K
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
     {
@@ -114,7 +114,7 @@ impl Lab {
     }
 
     /// A pod with one container that uses the shared claim, or one that is made for it; `more` is merged in.
-    pub async fn pod(&self, name: &str, claim: Option<&str>, more: Value) -> Pod {
+    pub(crate) async fn pod(&self, name: &str, claim: Option<&str>, more: Value) -> Pod {
         let entry = match claim {
             Some(claim) => json!({"name": "gpu", "resourceClaimName": claim}),
             None => json!({"name": "gpu", "resourceClaimTemplateName": "one-gpu"}),
@@ -128,15 +128,15 @@ impl Lab {
         self.create(pod).await
     }
 
-    pub async fn wait_pod(&self, name: &str, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
+    pub(crate) async fn wait_pod(&self, name: &str, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
         self.wait(name, what, is).await
     }
 
-    pub async fn running(&self, name: &str) -> Pod {
+    pub(crate) async fn running(&self, name: &str) -> Pod {
         self.wait_pod(name, "running", |pod| phase(pod) == "Running").await
     }
 
-    pub async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&K) -> bool) -> K
+    pub(crate) async fn wait<K>(&self, name: &str, what: &str, is: impl Fn(&K) -> bool) -> K
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + DeserializeOwned
@@ -148,14 +148,14 @@ impl Lab {
         wait_in(self.api(), name, what, is).await
     }
 
-    pub async fn global<K>(&self, name: &str, what: &str, is: impl Fn(&K) -> bool) -> K
+    pub(crate) async fn global<K>(&self, name: &str, what: &str, is: impl Fn(&K) -> bool) -> K
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug + Send + 'static,
     {
         wait_in(Api::all(self.client.clone()), name, what, is).await
     }
 
-    pub async fn gone<K>(&self, name: &str)
+    pub(crate) async fn gone<K>(&self, name: &str)
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
             + DeserializeOwned
@@ -168,17 +168,17 @@ impl Lab {
         assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "{name} is still there");
     }
 
-    pub async fn slice_gone(&self, name: &str) {
+    pub(crate) async fn slice_gone(&self, name: &str) {
         let api: Api<ResourceSlice> = Api::all(self.client.clone());
         let waiting = await_condition(api, name, |object: Option<&ResourceSlice>| object.is_none());
         assert!(tokio::time::timeout(PATIENCE, waiting).await.is_ok(), "{name} is still there");
     }
 
-    pub async fn delete_pod(&self, name: &str) {
+    pub(crate) async fn delete_pod(&self, name: &str) {
         self.api::<Pod>().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    pub async fn patch<K>(&self, api: Api<K>, name: &str, patch: Value)
+    pub(crate) async fn patch<K>(&self, api: Api<K>, name: &str, patch: Value)
     where
         K: Resource + DeserializeOwned + Clone + std::fmt::Debug,
     {
@@ -186,7 +186,7 @@ impl Lab {
     }
 
     /// Waits for an event of the reason; gives its message.
-    pub async fn event(&self, reason: &str, contains: &str) -> String {
+    pub(crate) async fn event(&self, reason: &str, contains: &str) -> String {
         let api: Api<Event> = self.api();
         let look = async {
             loop {
@@ -204,7 +204,7 @@ impl Lab {
     }
 
     /// Has the server answer matching calls with an error a few times.
-    pub async fn fault(&self, fault: Value) {
+    pub(crate) async fn fault(&self, fault: Value) {
         let request = http::Request::post("/sim/faults").body(fault.to_string().into_bytes()).unwrap();
         let answer: Value = self.client.request(request).await.unwrap();
         assert!(answer.get("id").is_some(), "{answer}");
@@ -222,18 +222,18 @@ where
     }
 }
 
-pub fn phase(pod: &Pod) -> &str {
+pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
 /// The name of the claim that was made for a pod.
-pub fn generated(pod: &Pod) -> String {
+pub(crate) fn generated(pod: &Pod) -> String {
     let statuses = pod.status.as_ref().and_then(|status| status.resource_claim_statuses.as_ref()).unwrap();
     statuses[0].resource_claim_name.clone().unwrap()
 }
 
 /// The devices of a claim.
-pub fn devices(claim: &ResourceClaim) -> Vec<String> {
+pub(crate) fn devices(claim: &ResourceClaim) -> Vec<String> {
     let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
     let results = allocation.and_then(|allocation| allocation.devices.as_ref()?.results.as_ref());
     results.into_iter().flatten().map(|result| format!("{}/{}", result.pool, result.device)).collect()
