@@ -126,6 +126,11 @@ impl ApiError {
         Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
     }
 
+    /// 413: a body that is larger than the server reads.
+    pub(crate) fn too_large(limit: usize) -> Self {
+        Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+    }
+
     /// 415: a body in a format that this server does not read.
     pub(crate) fn media_type(found: &str) -> Self {
         let message = format!(

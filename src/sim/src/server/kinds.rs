@@ -153,7 +153,7 @@ impl Row {
 }
 
 /// All kinds that are served at this moment, by group and plural name.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Kinds {
     resources: BTreeMap<(String, String), Arc<Resource>>,
 }

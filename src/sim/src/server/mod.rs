@@ -67,7 +67,7 @@ impl Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: false,
             rules: Rules::V1,
-            history: 8192,
+            history: 4096,
         }
     }
 }
@@ -114,6 +114,7 @@ pub struct Running {
     pub kubeconfig: PathBuf,
     /// The fault layer, for tests in the same process.
     pub faults: Arc<Faults>,
+    cluster: Arc<Cluster>,
     cancel: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -137,13 +138,23 @@ impl Server {
         let cluster = Arc::new(Cluster::new(options.rules, options.history, Box::new(world::Machine)));
         let faults = Arc::new(Faults::default());
         let cancel = CancellationToken::new();
-        let service = Arc::new(Service { cluster, faults: faults.clone(), cancel: cancel.clone() });
+        let service = Arc::new(Service { cluster: cluster.clone(), faults: faults.clone(), cancel: cancel.clone() });
         let task = tokio::spawn(accept(listener, tls.map(|tls| tls.acceptor), service));
-        Ok(Running { url, address, kubeconfig, faults, cancel, task })
+        Ok(Running { url, address, kubeconfig, faults, cluster, cancel, task })
     }
 }
 
 impl Running {
+    /// Sets a fault, as `POST /sim/faults` does. Gives the number by which [`Faults::remove`] takes it away.
+    pub fn fault(&self, fault: Fault) -> u64 {
+        self.faults.add(fault, self.cluster.revision())
+    }
+
+    /// Forgets the history, so that every watch from an older version gets 410.
+    pub fn compact(&self) {
+        self.cluster.read(|state| state.store.compact());
+    }
+
     /// Stops the server and closes its connections.
     pub async fn stop(mut self) {
         self.cancel.cancel();

@@ -10,7 +10,8 @@ use super::kinds::{Kinds, Resource};
 use super::schema::{Field, Leaf, Merge, Shape, schema};
 use super::value::{at, list, text};
 
-/// The index of documents: one per group and version, under `api/v1` and `apis/GROUP/VERSION`.
+/// The index of documents: one per group and version, under `api/v1` and `apis/GROUP/VERSION`. The hash in a document's URL
+/// changes when a kind of it does, so that clients may keep what they read.
 pub(crate) fn index(kinds: &Kinds) -> Value {
     let mut groups = kinds.groups();
     groups.push(String::new());
@@ -19,12 +20,19 @@ pub(crate) fn index(kinds: &Kinds) -> Value {
         for version in kinds.versions(&group) {
             let name = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
             let mut hasher = DefaultHasher::new();
-            document(kinds, &name).map(|document| document.to_string()).hash(&mut hasher);
+            for resource in of_version(kinds, &group, &version) {
+                (&resource.kind, text(&resource.definition, &["metadata", "resourceVersion"])).hash(&mut hasher);
+            }
             let url = format!("/openapi/v3/{name}?hash={:016X}", hasher.finish());
             paths.insert(name, json!({"serverRelativeURL": url}));
         }
     }
     json!({"paths": paths})
+}
+
+fn of_version<'a>(kinds: &'a Kinds, group: &str, version: &str) -> Vec<&'a Resource> {
+    let served = |r: &&Resource| r.group == group && r.versions.iter().any(|v| v == version);
+    kinds.iter().map(|r| &**r).filter(served).collect()
 }
 
 /// The document of one group and version, none if it is not served.
@@ -34,8 +42,7 @@ pub(crate) fn document(kinds: &Kinds, name: &str) -> Option<Value> {
         ["apis", group, version] => ((*group).to_owned(), (*version).to_owned()),
         _ => return None,
     };
-    let served = |r: &&Resource| r.group == group && r.versions.contains(&version);
-    let resources: Vec<&Resource> = kinds.iter().map(|r| &**r).filter(served).collect();
+    let resources = of_version(kinds, &group, &version);
     if resources.is_empty() {
         return None;
     }

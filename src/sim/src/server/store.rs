@@ -71,6 +71,8 @@ impl Default for Table {
 pub(crate) struct Store {
     revision: u64,
     limit: usize,
+    /// Nothing is known of tables without a write after this revision.
+    forgotten: u64,
     tables: HashMap<String, Table>,
     /// Objects by the UID of an owner that they name.
     dependents: HashMap<String, BTreeSet<(String, Key)>>,
@@ -79,7 +81,7 @@ pub(crate) struct Store {
 impl Store {
     /// An empty store that keeps the last `limit` writes of each table.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { revision: 1, limit, tables: HashMap::new(), dependents: HashMap::new() }
+        Self { revision: 1, limit, forgotten: 0, tables: HashMap::new(), dependents: HashMap::new() }
     }
 
     /// The number of the last write.
@@ -145,16 +147,16 @@ impl Store {
 
     /// The writes of a table after `revision`.
     pub(crate) fn since(&self, table: &str, revision: u64) -> Result<Vec<Arc<Change>>, TooOld> {
+        self.reaches(table, revision)?;
         let Some(table) = self.tables.get(table) else { return Ok(Vec::new()) };
-        table.reaches(revision)?;
         let first = table.history.partition_point(|change| change.revision <= revision);
         Ok(table.history.range(first..).cloned().collect())
     }
 
     /// The objects of a table as they were right after `revision`.
     pub(crate) fn as_of(&self, table: &str, revision: u64) -> Result<BTreeMap<Key, Object>, TooOld> {
+        self.reaches(table, revision)?;
         let Some(table) = self.tables.get(table) else { return Ok(BTreeMap::new()) };
-        table.reaches(revision)?;
         let mut objects = table.objects.clone();
         for change in table.history.iter().rev().take_while(|change| change.revision > revision) {
             match &change.before {
@@ -172,17 +174,21 @@ impl Store {
 
     /// Forgets the history of every table, so that older revisions answer "too old".
     pub(crate) fn compact(&mut self) {
+        self.forgotten = self.revision;
         for table in self.tables.values_mut() {
             table.history.clear();
             table.complete_after = self.revision;
         }
     }
 
+    fn reaches(&self, table: &str, revision: u64) -> Result<(), TooOld> {
+        let oldest = self.tables.get(table).map_or(self.forgotten, |table| table.complete_after);
+        if revision < oldest { Err(TooOld { oldest }) } else { Ok(()) }
+    }
+
     fn table(&mut self, name: &str) -> &mut Table {
-        if !self.tables.contains_key(name) {
-            self.tables.insert(name.to_owned(), Table::default());
-        }
-        self.tables.entry(name.to_owned()).or_default()
+        let complete_after = self.forgotten;
+        self.tables.entry(name.to_owned()).or_insert_with(|| Table { complete_after, ..Table::default() })
     }
 
     fn record(&mut self, table: &str, change: Change) {
@@ -214,12 +220,6 @@ impl Store {
                 }
             }
         }
-    }
-}
-
-impl Table {
-    fn reaches(&self, revision: u64) -> Result<(), TooOld> {
-        if revision < self.complete_after { Err(TooOld { oldest: self.complete_after }) } else { Ok(()) }
     }
 }
 
@@ -284,6 +284,7 @@ mod tests {
         store.compact();
         assert_eq!(store.since("t", 4).unwrap_err(), TooOld { oldest: 5 });
         assert_eq!(store.since("t", 5).unwrap().len(), 0);
+        assert_eq!(store.since("never written", 4).unwrap_err(), TooOld { oldest: 5 });
     }
 
     #[test]

@@ -106,6 +106,12 @@ enum Follow {
     Budgets { namespace: String },
 }
 
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}
+
 impl Cluster {
     /// A cluster with the namespaces that every cluster has, which keeps the last `history` writes of each kind.
     pub(crate) fn new(rules: Rules, history: usize, world: Box<dyn World>) -> Self {
@@ -128,6 +134,11 @@ impl Cluster {
     /// The time of this cluster.
     pub(crate) fn now(&self) -> Timestamp {
         self.world.now()
+    }
+
+    /// The number of the last write.
+    pub(crate) fn revision(&self) -> u64 {
+        self.read(|state| state.store.revision())
     }
 
     /// Looks at the state under the lock.

@@ -171,17 +171,7 @@ pub(crate) fn apply(
     merge::merge(&mut merged, applied, cursor);
     let changed = diff(live.map(owned).as_ref(), Some(&owned(&merged)), cursor).changed;
     let known = live.map(|live| upgraded(live, writer, cursor)).unwrap_or_default();
-    let mut conflicts = Vec::new();
-    for entry in &mut all {
-        let taken = entry.fields.common(&changed);
-        if taken.minus(&known).is_empty() {
-            entry.fields = entry.fields.minus(&taken);
-            continue;
-        }
-        let who = format!("conflict with \"{}\" using {}", entry.manager, entry.api_version);
-        conflicts.extend(taken.paths().into_iter().map(|path| (who.clone(), path)));
-        entry.fields = entry.fields.minus(&taken);
-    }
+    let conflicts = take(&mut all, &changed, &known);
     if !force && !conflicts.is_empty() {
         return Err(conflicts);
     }
@@ -200,6 +190,20 @@ pub(crate) fn apply(
     all.push(entry);
     write_entries(&mut merged, all);
     Ok(merged)
+}
+
+/// Takes changed fields from the entries that own them, and tells each as a conflict unless it is known to be none.
+fn take(entries: &mut [Entry], changed: &Fields, known: &Fields) -> Vec<(String, String)> {
+    let mut conflicts = Vec::new();
+    for entry in entries {
+        let taken = entry.fields.common(changed);
+        entry.fields = entry.fields.minus(&taken);
+        if !taken.minus(known).is_empty() {
+            let who = format!("conflict with \"{}\" using {}", entry.manager, entry.api_version);
+            conflicts.extend(taken.paths().into_iter().map(|path| (who.clone(), path)));
+        }
+    }
+    conflicts
 }
 
 /// The fields that `kubectl apply` once wrote on the client's side, as its annotation tells: `kubectl apply --server-side`

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -135,8 +136,10 @@ async fn read(request: Request<Incoming>) -> Result<Call, ApiError> {
         let values: Vec<&str> = parts.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
         values.join(",")
     };
-    let body = Limited::new(body, LARGEST).collect().await;
-    let body = body.map_err(|error| ApiError::bad_request(format!("the body could not be read: {error}")))?.to_bytes();
+    let body = Limited::new(body, LARGEST).collect().await.map_err(|error| match error.is::<LengthLimitError>() {
+        true => ApiError::too_large(LARGEST),
+        false => ApiError::bad_request(format!("the body could not be read: {error}")),
+    })?;
     Ok(Call {
         path: parts.uri.path().to_owned(),
         parameters: Parameters::parse(parts.uri.query().unwrap_or_default()),
@@ -144,7 +147,7 @@ async fn read(request: Request<Incoming>) -> Result<Call, ApiError> {
         content_type: header(header::CONTENT_TYPE),
         agent: header(header::USER_AGENT),
         method: parts.method,
-        body,
+        body: body.to_bytes(),
     })
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{Body, Call, Service, accept, refusal, typed, value};
 use crate::server::error::{ApiError, success};
 use crate::server::faults::Fault;
+use crate::server::kinds::Kinds;
 use crate::server::openapi;
 
 impl Service {
@@ -22,15 +23,20 @@ impl Service {
                 &json!({"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version", "/sim/faults"]}),
             )),
             "/openapi/v2" => Ok(swagger(&call.accept)),
-            "/openapi/v3" => Ok(value(200, &self.cluster.read(|state| openapi::index(&state.kinds)))),
+            "/openapi/v3" => Ok(value(200, &openapi::index(&self.kinds()))),
             path => match path.strip_prefix("/openapi/v3/") {
                 Some(group) => {
-                    let document = self.cluster.read(|state| openapi::document(&state.kinds, group));
+                    let document = openapi::document(&self.kinds(), group);
                     Ok(value(200, &document.ok_or_else(ApiError::no_path)?))
                 }
                 None => Err(ApiError::no_path()),
             },
         }
+    }
+
+    /// The served kinds of this moment, to describe them without holding the lock.
+    fn kinds(&self) -> Kinds {
+        self.cluster.read(|state| state.kinds.clone())
     }
 
     /// Faults and history, set by tests.
@@ -46,7 +52,7 @@ impl Service {
                 let body = accept::body("", &call.body)?;
                 let fault: Fault = serde_json::from_value(body)
                     .map_err(|error| ApiError::bad_request(format!("this is no fault: {error}")))?;
-                let id = self.faults.add(fault, self.cluster.read(|state| state.store.revision()));
+                let id = self.faults.add(fault, self.cluster.revision());
                 Ok(value(201, &json!({"id": id})))
             }
             ("DELETE", ["faults"]) => {

@@ -55,62 +55,69 @@ pub(super) fn columns(kind: &str) -> &'static [&'static str] {
 
 /// The cells of one object, one for each column.
 pub(super) fn cells(kind: &str, object: &Value, now: Timestamp) -> Vec<Value> {
-    let mut cells = vec![at(object, &["metadata", "name"]).clone()];
+    let name = at(object, &["metadata", "name"]).clone();
     match kind {
-        "Pod" => return pod(object, now),
-        "Node" => return node(object, now),
-        "Event" => return event(object, now),
-        "CustomResourceDefinition" => {
-            cells.push(at(object, &["metadata", "creationTimestamp"]).clone());
-            return cells;
+        "Pod" => pod(object, now),
+        "Node" => node(object, now),
+        "Event" => event(object, now),
+        "Service" => service(object, now),
+        "CustomResourceDefinition" => vec![name, at(object, &["metadata", "creationTimestamp"]).clone()],
+        _ => {
+            let mut cells = vec![name];
+            cells.extend(device_cells(kind, object).or_else(|| workload_cells(kind, object)).unwrap_or_default());
+            cells.push(created(object, now));
+            cells
         }
-        "Service" => return service(object, now),
-        "Namespace" => cells.push(at(object, &["status", "phase"]).clone()),
-        "ResourceClaim" => cells.push(json!(claim_state(object))),
+    }
+}
+
+/// What stands between name and age, for the kinds around devices and for small ones.
+fn device_cells(kind: &str, object: &Value) -> Option<Vec<Value>> {
+    let cells = match kind {
+        "Namespace" => vec![at(object, &["status", "phase"]).clone()],
+        "ResourceClaim" => vec![json!(claim_state(object))],
         "ResourceSlice" => {
             let node = match text(object, &["spec", "nodeName"]) {
                 "" if at(object, &["spec", "allNodes"]) == &Value::Bool(true) => "<all nodes>",
                 "" => "<node selector>",
                 name => name,
             };
-            cells.extend([
-                json!(node),
-                json!(text(object, &["spec", "driver"])),
-                json!(text(object, &["spec", "pool", "name"])),
-            ]);
+            vec![json!(node), json!(text(object, &["spec", "driver"])), json!(text(object, &["spec", "pool", "name"]))]
         }
-        "DeviceTaintRule" => cells.extend(rule(object)),
-        "PodDisruptionBudget" => cells.extend([
+        "DeviceTaintRule" => rule(object).to_vec(),
+        "Lease" => vec![json!(text(object, &["spec", "holderIdentity"]))],
+        "ConfigMap" => vec![json!(entries(object, "data") + entries(object, "binaryData"))],
+        "Secret" => vec![json!(text(object, &["type"])), json!(entries(object, "data"))],
+        _ => return None,
+    };
+    Some(cells)
+}
+
+/// What stands between name and age, for controllers of pods and what belongs to them.
+fn workload_cells(kind: &str, object: &Value) -> Option<Vec<Value>> {
+    let counts = |fields: &[&str]| -> Vec<Value> { fields.iter().map(|field| count(object, field)).collect() };
+    let cells = match kind {
+        "PodDisruptionBudget" => vec![
             or_none(at(object, &["spec", "minAvailable"])),
             or_none(at(object, &["spec", "maxUnavailable"])),
-            json!(int(object, &["status", "disruptionsAllowed"]).unwrap_or(0)),
+            count(object, "disruptionsAllowed"),
+        ],
+        "Deployment" => vec![ready_of(object), count(object, "updatedReplicas"), count(object, "availableReplicas")],
+        "StatefulSet" => vec![ready_of(object)],
+        "ReplicaSet" => vec![wanted(object), count(object, "replicas"), count(object, "readyReplicas")],
+        "DaemonSet" => counts(&[
+            "desiredNumberScheduled",
+            "currentNumberScheduled",
+            "numberReady",
+            "updatedNumberScheduled",
+            "numberAvailable",
         ]),
-        "Lease" => cells.push(json!(text(object, &["spec", "holderIdentity"]))),
-        "ConfigMap" => cells.push(json!(entries(object, "data") + entries(object, "binaryData"))),
-        "Secret" => cells.extend([json!(text(object, &["type"])), json!(entries(object, "data"))]),
-        "Deployment" => {
-            cells.extend([ready_of(object), count(object, "updatedReplicas"), count(object, "availableReplicas")]);
+        "PriorityClass" => {
+            vec![at(object, &["value"]).clone(), json!(at(object, &["globalDefault"]).as_bool().unwrap_or(false))]
         }
-        "StatefulSet" => cells.push(ready_of(object)),
-        "ReplicaSet" => {
-            cells.extend([wanted(object), count(object, "replicas"), count(object, "readyReplicas")]);
-        }
-        "DaemonSet" => cells.extend(
-            [
-                "desiredNumberScheduled",
-                "currentNumberScheduled",
-                "numberReady",
-                "updatedNumberScheduled",
-                "numberAvailable",
-            ]
-            .map(|field| count(object, field)),
-        ),
-        "PriorityClass" => cells
-            .extend([at(object, &["value"]).clone(), json!(at(object, &["globalDefault"]).as_bool().unwrap_or(false))]),
-        _ => {}
-    }
-    cells.push(created(object, now));
-    cells
+        _ => return None,
+    };
+    Some(cells)
 }
 
 fn or_none(value: &Value) -> Value {

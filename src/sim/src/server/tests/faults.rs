@@ -1,6 +1,7 @@
 //! Faults on purpose, over HTTP.
 
 use super::*;
+use crate::server::{Answer, Fault};
 
 fn on_maps(times: u32, answer: Value) -> Value {
     json!({"match": {"path": format!("{MAPS}*"), "userAgent": "tester*"}, "times": times, "answer": answer})
@@ -101,6 +102,18 @@ async fn open_watches_can_be_interrupted() {
     let mut lines = sim.watch(&format!("{MAPS}?watch=true&resourceVersion=1")).await;
     listed(json!({"cut": true})).await;
     assert!(lines.read().await.is_err());
+}
+
+#[tokio::test]
+async fn faults_can_be_set_in_the_same_process() {
+    let sim = Sim::start().await;
+    let answer = Answer { status: Some(500), ..Answer::default() };
+    let id = sim.running.fault(Fault { answer, ..Fault::default() });
+    sim.refused("GET", MAPS, JSON, Value::Null, 500, "InternalError").await;
+    assert!(sim.running.faults.remove(id));
+    sim.running.compact();
+    let mut lines = sim.watch(&format!("{MAPS}?watch=true&resourceVersion=1")).await;
+    assert_eq!(lines.next().await.unwrap().0, "ERROR");
 }
 
 #[tokio::test]

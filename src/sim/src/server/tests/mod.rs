@@ -216,3 +216,22 @@ async fn a_stopped_server_answers_no_more() {
     sim.running.stop().await;
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
 }
+
+#[tokio::test]
+async fn garbage_ends_its_own_connection_only() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let sim = Sim::start().await;
+    let mut stream = tokio::net::TcpStream::connect(sim.running.address).await.unwrap();
+    stream.write_all(b"\x16\x03\x01 this is no HTTP\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"));
+    sim.get(MAPS).await;
+}
+
+#[tokio::test]
+async fn a_body_without_end_is_not_read() {
+    let sim = Sim::start().await;
+    let large = json!({"metadata": {"name": "a"}, "data": {"k": "x".repeat(4 * 1024 * 1024)}});
+    sim.refused("POST", MAPS, JSON, large, 413, "RequestEntityTooLarge").await;
+}
