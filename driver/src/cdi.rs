@@ -4,8 +4,8 @@
 //! the container the device nodes that exist under the device root, the card's UUID in an environment variable, and
 //! `NVIDIA_VISIBLE_DEVICES=void`, so that NVIDIA's legacy runtime hook does not add every GPU of the node.
 //!
-//! What it does not do: it mounts no driver libraries or programs and runs no hooks. Images bring these themselves, or the
-//! NVIDIA container toolkit does. Version 0.5.0 of the CDI spec is the lowest that allows device names to begin with a digit, as
+//! What it does not do: it mounts no driver libraries or programs and runs no hooks (images bring these themselves, or the
+//! NVIDIA container toolkit does), and it gives no capability nodes of MIG partitions. Version 0.5.0 of the CDI spec is the lowest that allows device names to begin with a digit, as
 //! UIDs do; a lower version than a spec needs is refused by runtimes, and so is a higher one than they know.
 
 use std::fs;

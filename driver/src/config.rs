@@ -71,7 +71,7 @@ pub struct Config {
     pub poll_interval: Span,
 
     /// How long a GPU must need no recovery before that counts, where no reset was seen.
-    #[arg(long, env = "GPU_DRIVER_QUIET_PERIOD", default_value = "2m", value_name = "TIME")]
+    #[arg(long, env = "GPU_DRIVER_QUIET_PERIOD", default_value = "30m", value_name = "TIME")]
     pub quiet_period: Span,
 
     /// How logs are written to standard error. Their level is set by RUST_LOG.

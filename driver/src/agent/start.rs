@@ -137,6 +137,7 @@ fn watcher(
         metrics: metrics.health.clone(),
         sysfs_root: config.sysfs_root.clone(),
         sysfs_interval: poll,
+        sysfs_look: None,
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -13,7 +14,7 @@ use super::core::{Core, Outcome, View};
 use super::share;
 use crate::claims::Devices;
 use crate::http_checks::Level;
-use crate::inventory::{NvmlState, SysfsView, read_sysfs};
+use crate::inventory::{NvmlState, SysfsError, SysfsView, read_sysfs};
 use crate::metrics::HealthMetrics;
 use crate::nvml::{Known, SignalKind, Supervisor, Update};
 use crate::plugin::health::Report;
@@ -22,6 +23,10 @@ use crate::state::Memory;
 
 /// How often time passes for findings.
 const TICK: Duration = Duration::from_secs(1);
+/// News taken in before what follows is shared.
+const BATCH: usize = 256;
+/// Listing the PCI bus takes milliseconds; a kernel in trouble must not hold up the news of all cards.
+const SYSFS: Duration = Duration::from_secs(2);
 /// How long the NVML room may take to let everything go at the end. A hung call would hold it up for longer; it ends with the process.
 const RELEASE: Duration = Duration::from_secs(3);
 
@@ -53,6 +58,8 @@ pub(super) struct Watcher {
     pub(super) metrics: HealthMetrics,
     pub(super) sysfs_root: PathBuf,
     pub(super) sysfs_interval: Duration,
+    /// A look at the PCI bus that has not ended yet.
+    pub(super) sysfs_look: Option<JoinHandle<Result<SysfsView, SysfsError>>>,
 }
 
 impl Watcher {
@@ -88,7 +95,8 @@ impl Watcher {
     /// Takes in an update and every other that has arrived, then shares what follows once.
     async fn heard(&mut self, first: Update) {
         let mut all = self.take(first).await;
-        while let Ok(update) = self.updates.try_recv() {
+        for _ in 0..BATCH {
+            let Ok(update) = self.updates.try_recv() else { break };
             all.add(self.take(update).await);
         }
         self.follow(&all);
@@ -151,9 +159,13 @@ impl Watcher {
         }
     }
 
-    async fn read_sysfs(&self) -> Option<SysfsView> {
+    /// What the PCI bus lists; `None` where that cannot be told, or not in time. Only one look is under way at any time.
+    async fn read_sysfs(&mut self) -> Option<SysfsView> {
         let root = self.sysfs_root.clone();
-        match tokio::task::spawn_blocking(move || read_sysfs(&root)).await {
+        let look = self.sysfs_look.get_or_insert_with(|| tokio::task::spawn_blocking(move || read_sysfs(&root)));
+        let looked = tokio::time::timeout(SYSFS, look).await.ok()?;
+        self.sysfs_look = None;
+        match looked {
             Ok(Ok(view)) => Some(view),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the PCI bus cannot be listed");

@@ -81,7 +81,7 @@ pub enum SliceError {
     #[error("cannot read the version of the API server: {0}")]
     Version(#[source] CallError),
     /// The slices that are there could not be read.
-    #[error("cannot read the ResourceSlices of this node: {0}")]
+    #[error("cannot read the ResourceSlices of this node: {0}{hint}", hint = list_hint(.0))]
     List(#[source] CallError),
     /// The watch broke off.
     #[error("the watch of the ResourceSlices of this node ended: {0}")]
@@ -116,6 +116,10 @@ impl SliceError {
     pub fn is_of_watch(&self) -> bool {
         matches!(self, Self::Watch(_) | Self::Closed)
     }
+}
+
+fn list_hint(error: &CallError) -> &'static str {
+    if error.is_not_found() { "; resource.k8s.io/v1 is needed, which Kubernetes serves from 1.34 on" } else { "" }
 }
 
 fn node_hint(error: &CallError) -> &'static str {

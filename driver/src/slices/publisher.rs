@@ -36,6 +36,8 @@ const MAX_ROUNDS: usize = 6;
 /// Waits after failures. The longest bounds how late a taint is after the API server came back.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
+/// How often a failure that goes on is logged.
+const REMIND: Duration = Duration::from_secs(60);
 /// A watch that the server closes sooner is a failure.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
@@ -72,6 +74,8 @@ pub struct Publisher {
     /// After failures of the watch, which say nothing about writes.
     watching: Backoff,
     repairs: RepairPace,
+    /// The failure that was logged last, and when.
+    told: Option<(String, Instant)>,
 }
 
 /// What a write needs to know of the cluster.
@@ -105,42 +109,38 @@ impl Publisher {
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed),
             watching: Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed),
             repairs: RepairPace::new(),
+            told: None,
         }
     }
 
     /// Publishes until `stop`. Slices stay when it ends: a restart of the agent must not take them away.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut stale_before = false;
-        loop {
-            let ended = tokio::select! {
+        while let Err(error) = self.follow(&stop).await {
+            let at_once = error.is_stale() && !stale_before;
+            stale_before = error.is_stale();
+            let wait = self.failed(&error, at_once);
+            tokio::select! {
                 () = stop.cancelled() => return,
-                ended = self.follow() => ended,
-            };
-            match ended {
-                Ok(()) => return,
-                Err(error) => {
-                    let at_once = error.is_stale() && !stale_before;
-                    stale_before = error.is_stale();
-                    let wait = self.failed(&error, at_once);
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = tokio::time::sleep(wait) => {}
-                        // A server whose watches fail may still take writes.
-                        changed = self.wanted.changed(), if error.is_of_watch() => if changed.is_err() { return },
-                    }
-                }
+                () = tokio::time::sleep(wait) => {}
+                // A server whose watches fail may still take writes.
+                changed = self.wanted.changed(), if error.is_of_watch() => if changed.is_err() { return },
             }
         }
     }
 
-    /// Reads everything, then writes what is left to write whenever something changes. Ends with the first failure, or when
-    /// nobody wants anything any more.
-    async fn follow(&mut self) -> Result<(), SliceError> {
-        let mut news = self.read_all().await?;
+    /// Reads everything, then writes what is left to write whenever something changes. Ends with the first failure, with `stop`,
+    /// or when nobody wants anything any more. Writes that were begun are finished: a pool should not stay half written.
+    async fn follow(&mut self, stop: &CancellationToken) -> Result<(), SliceError> {
+        let mut news = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            news = self.read_all() => news?,
+        };
         let mut opened = Instant::now();
         self.converge().await?;
         loop {
             tokio::select! {
+                () = stop.cancelled() => return Ok(()),
                 changed = self.wanted.changed() => match changed {
                     Ok(()) => self.converge().await?,
                     Err(_) => return Ok(()),
@@ -231,7 +231,8 @@ impl Publisher {
                 self.write(step, &slices, &facts).await?;
             }
         }
-        Err(SliceError::Unsettled)
+        // Whoever wants something else all the time gets it written in the next turn.
+        if self.wanted.has_changed().unwrap_or(true) { Ok(()) } else { Err(SliceError::Unsettled) }
     }
 
     fn steps_left(&self) -> Vec<Step> {
@@ -290,6 +291,7 @@ impl Publisher {
 
     fn succeeded(&mut self) {
         self.backoff.reset();
+        self.told = None;
         self.metrics.unpublished.set(0);
         let dropped = self.mirror.dropped_taints();
         self.metrics.dropped_taints.set(i64::try_from(dropped).unwrap_or(i64::MAX));
@@ -314,13 +316,24 @@ impl Publisher {
         }
         self.metrics.failures.inc();
         self.metrics.unpublished.set(1);
-        tracing::warn!(%error, ?wait, "slices not published, trying again");
         let text = error.to_string();
+        self.log_failure(&text, wait);
         self.tell(|published| {
             published.unpublished_since = published.unpublished_since.or(Some(Instant::now()));
             published.error = Some(text);
         });
         wait
+    }
+
+    /// A failure that goes on is told once a minute.
+    fn log_failure(&mut self, error: &str, wait: Duration) {
+        let told = self.told.as_ref().is_some_and(|(text, at)| text == error && at.elapsed() < REMIND);
+        if told {
+            tracing::debug!(%error, ?wait, "slices not published, trying again");
+        } else {
+            tracing::warn!(%error, ?wait, "slices not published, trying again");
+            self.told = Some((error.to_owned(), Instant::now()));
+        }
     }
 
     fn know(&mut self, facts: ServerFacts) {

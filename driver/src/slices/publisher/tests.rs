@@ -352,3 +352,34 @@ async fn a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop() {
     bench.server.until(|slices| tainted(slices) == ["gpu-1"]).await;
     bench.end().await;
 }
+
+/// Eight cards that raise events for a while are no fight with another writer.
+#[tokio::test(start_paused = true)]
+async fn wishes_that_change_all_the_time_are_written_without_a_failure() {
+    let mut bench = Bench::start(FakeServer::new());
+    bench.want(big(&[]));
+    bench.synced().await;
+    bench.server.plan("patch", Fault::Slow(Duration::from_millis(10)), 1_000);
+    for n in 0..200 {
+        bench.want(big(&[n % 60]));
+        tokio::time::sleep(Duration::from_millis(7)).await;
+    }
+    bench.server.until(|slices| tainted(slices) == ["gpu-19"]).await;
+    assert_eq!(bench.metrics.failures.get(), 0);
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_were_begun_are_finished_before_the_end() {
+    let mut bench = Bench::start(FakeServer::new());
+    bench.want(big(&[]));
+    bench.synced().await;
+    bench.server.plan("patch", Fault::Slow(Duration::from_secs(1)), 2);
+    bench.want(big(&[1, 69]));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    bench.stop.cancel();
+    bench.task.await.unwrap();
+    let slices = bench.server.slices();
+    assert_eq!(tainted(&slices), ["gpu-1", "gpu-69"]);
+    assert!(slices.iter().all(|slice| slice["spec"]["pool"]["generation"] == 2));
+}

@@ -1,12 +1,13 @@
 //! Preparing and unpreparing on a real directory, against an API server with faults.
 
+mod crashes;
+mod orders;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -14,7 +15,6 @@ use super::super::checkpoint::Checkpoints;
 use super::super::decide::Scope;
 use super::super::error::ClaimError;
 use super::super::hardware::{Condition, Devices, Hardware, Identity};
-use super::super::record::{PreparedDevice, State};
 use super::super::sweep;
 use super::{ClaimRef, Claims, ClaimsConfig, Prepared};
 use crate::cdi::Cdi;
@@ -253,78 +253,6 @@ async fn a_device_belongs_to_one_claim_until_that_is_unprepared() {
     assert!(prepare(&claims, &second).await.is_ok());
 }
 
-/// The states in which a crash can leave the disk, one for each step.
-#[tokio::test(start_paused = true)]
-async fn after_a_crash_at_any_step_both_ways_are_open() {
-    #[derive(Clone, Copy, Debug, PartialEq)]
-    enum Crash {
-        BeforeCheckpoint,
-        AfterStarted,
-        AfterSpec,
-        AfterCompleted,
-        WhileUnpreparing,
-    }
-    for crash in
-        [Crash::BeforeCheckpoint, Crash::AfterStarted, Crash::AfterSpec, Crash::AfterCompleted, Crash::WhileUnpreparing]
-    {
-        for again in [true, false] {
-            let node = Node::new();
-            let asked = node.allocate("a", &["gpu-0"]);
-            let wanted = prepare(&node.start(), &asked).await.unwrap();
-            let checkpoints = Checkpoints::open(&node.path("state/claims")).unwrap();
-            let mut record = checkpoints.load().unwrap().records.remove(0);
-            let spec = node.path("cdi").join(format!("k8s.{DRIVER}-claim_{}.json", asked.uid));
-            if crash != Crash::AfterCompleted && crash != Crash::WhileUnpreparing {
-                record.state = State::Started;
-                checkpoints.write(&record).unwrap();
-            }
-            match crash {
-                Crash::BeforeCheckpoint => {
-                    checkpoints.remove(&asked.uid).unwrap();
-                    fs::remove_file(&spec).unwrap();
-                    fs::write(node.path("state/claims/uid-a.tmp"), "{\"ver").unwrap();
-                }
-                Crash::AfterStarted | Crash::WhileUnpreparing => fs::remove_file(&spec).unwrap(),
-                Crash::AfterSpec | Crash::AfterCompleted => {}
-            }
-            let claims = node.start();
-            if crash != Crash::BeforeCheckpoint {
-                let other = node.allocate("other", &["gpu-0"]);
-                assert!(matches!(prepare(&claims, &other).await, Err(ClaimError::Held(_))), "{crash:?}");
-            }
-            if again {
-                assert_eq!(prepare(&claims, &asked).await.unwrap(), wanted, "{crash:?}");
-                assert!(node.spec(&asked).is_some());
-                assert_eq!(node.checkpoint(&asked).unwrap()["state"], "Completed");
-            } else {
-                unprepare(&claims, &asked).await;
-                assert!(node.is_clean(&asked), "{crash:?}");
-                assert!(prepare(&claims, &node.allocate("other", &["gpu-0"])).await.is_ok(), "{crash:?}");
-            }
-        }
-    }
-}
-
-/// Field report F20: after a reboot the name means another card.
-#[tokio::test(start_paused = true)]
-async fn a_reboot_keeps_the_card_or_refuses() {
-    let mut node = Node::new();
-    let asked = node.allocate("a", &["gpu-0"]);
-    let answer = prepare(&node.start(), &asked).await.unwrap();
-    node.reboot();
-    node.change("gpu-0", |device| device.minor = Some(5));
-    let ids = |devices: &[PreparedDevice]| devices.iter().map(|d| d.cdi_ids.clone()).collect::<Vec<_>>();
-    assert_eq!(ids(&prepare(&node.start(), &asked).await.unwrap()), ids(&answer));
-    assert_eq!(node.spec(&asked).unwrap()["devices"][0]["containerEdits"]["deviceNodes"][0]["path"], "/dev/nvidia5");
-    assert_eq!(node.checkpoint(&asked).unwrap()["bootId"], "boot-1+");
-
-    node.reboot();
-    node.change("gpu-0", |device| device.identity.uuid = Some("GPU-other".to_owned()));
-    let error = prepare(&node.start(), &asked).await.unwrap_err().to_string();
-    assert!(error.contains("it was GPU-0 and is GPU-other"), "{error}");
-    assert!(node.spec(&asked).is_none(), "no container gets the other card");
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_checked_is_answered_within_a_boot_and_not_after_it() {
     let mut node = Node::new();
@@ -455,66 +383,4 @@ async fn a_claim_that_is_gone_is_swept_after_two_looks() {
     assert!(node.is_clean(&gone) && !node.is_clean(&kept));
     stop.cancel();
     sweeping.await.unwrap();
-}
-
-/// What may happen to the claims of a node.
-#[derive(Clone, Debug)]
-enum Act {
-    Prepare(usize),
-    Unprepare(usize),
-    Restart,
-    Reboot,
-}
-
-fn acts() -> impl Strategy<Value = Act> {
-    prop_oneof![
-        4 => (0_usize..5).prop_map(Act::Prepare),
-        2 => (0_usize..5).prop_map(Act::Unprepare),
-        1 => Just(Act::Restart),
-        1 => Just(Act::Reboot),
-    ]
-}
-
-/// Devices of each claim; some overlap.
-const CLAIMS: [&[&str]; 5] = [&["gpu-0"], &["gpu-0", "gpu-1"], &["gpu-1"], &["gpu-2", "gpu-3"], &["gpu-3"]];
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
-
-    /// Whatever comes in whatever order: no device is prepared for two claims, and what is answered stands on the disk.
-    #[test]
-    fn no_device_is_ever_prepared_twice(acts in prop::collection::vec(acts(), 1..16)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            let mut node = Node::new();
-            let asked: Vec<_> = CLAIMS.iter().enumerate().map(|(n, devices)| node.allocate(&n.to_string(), devices)).collect();
-            let mut claims = node.start();
-            let mut prepared = std::collections::BTreeSet::new();
-            for act in acts {
-                match act {
-                    Act::Prepare(n) => {
-                        let free = |m: &usize| *m == n || CLAIMS[*m].iter().all(|device| !CLAIMS[n].contains(device));
-                        let expected = prepared.iter().all(free);
-                        assert_eq!(prepare(&claims, &asked[n]).await.is_ok(), expected);
-                        if expected {
-                            prepared.insert(n);
-                        }
-                    }
-                    Act::Unprepare(n) => {
-                        unprepare(&claims, &asked[n]).await;
-                        prepared.remove(&n);
-                    }
-                    Act::Restart => claims = node.start(),
-                    Act::Reboot => {
-                        node.reboot();
-                        claims = node.start();
-                    }
-                }
-                for (n, claim) in asked.iter().enumerate() {
-                    assert_eq!(node.checkpoint(claim).is_some(), prepared.contains(&n));
-                }
-            }
-            assert!(claims.drain().now_or_never().is_some());
-        });
-    }
 }
