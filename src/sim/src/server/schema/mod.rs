@@ -216,44 +216,4 @@ fn type_name(name: &'static str, package: &str) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_shipped_table_is_whole() {
-        let schema = parse(include_str!("types.txt")).unwrap();
-        assert!(schema.types.len() > 250);
-        for (name, found) in &schema.types {
-            for (field, value) in &found.fields {
-                let mut shape = &value.shape;
-                while let Shape::List(inner) | Shape::Map(inner) = shape {
-                    shape = inner;
-                }
-                if let Shape::Struct(target) = shape {
-                    assert!(schema.types.contains_key(target), "{name}.{field} points to {target}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn merge_rules_are_found_by_walking() {
-        let pod = schema().root("core.v1.Pod");
-        let containers = pod.child("spec").child("containers");
-        assert_eq!(containers.merge, &Merge::Keys { keys: vec!["name"], apply_only: false });
-        let ports = containers.item().child("ports");
-        assert_eq!(ports.merge, &Merge::Keys { keys: vec!["containerPort", "protocol"], apply_only: false });
-        assert_eq!(pod.child("spec").child("tolerations").merge, &Merge::Plain);
-        assert_eq!(schema().root("core.v1.Node").child("spec").child("taints").merge, &Merge::Plain);
-        assert_eq!(pod.child("metadata").child("finalizers").merge, &Merge::Set);
-    }
-
-    #[test]
-    fn unknown_fields_are_told_from_open_ones() {
-        let schema = schema();
-        assert!(schema.root("core.v1.Pod").field("spek").is_none());
-        assert!(schema.root("core.v1.Pod").child("metadata").child("labels").field("anything").is_some());
-        assert!(schema.root("custom.Object").field("spec").is_some());
-        assert!(schema.root("no.such.Type").field("x").is_some());
-    }
-}
+mod tests;
