@@ -74,7 +74,8 @@ async fn stopped_long_ago(stop: &CancellationToken) {
 }
 
 fn log_to_stderr(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // The client tells every failed call as an error; who made the call tells it better.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

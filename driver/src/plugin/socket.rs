@@ -67,8 +67,7 @@ pub fn bind(path: &Path) -> Result<Bound, SocketError> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(dir).map_err(|source| io_error("create", dir, source))?;
     refuse_foreign(path)?;
-    // Short, since the path of a socket holds 107 bytes.
-    let temporary = dir.join(format!(".{}", std::process::id()));
+    let temporary = dir.join(hidden(path));
     match fs::remove_file(&temporary) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &temporary, source)),
         _ => {}
@@ -84,6 +83,12 @@ pub fn bind(path: &Path) -> Result<Bound, SocketError> {
     let metadata = publish().map_err(|source| io_error("publish", path, source))?;
     let file = SocketFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() };
     Ok(Bound { listener, file })
+}
+
+/// A name of its own for each socket, since drivers share the directory; not longer than the socket's, since a path holds 107 bytes.
+fn hidden(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    format!(".{stem}.new")
 }
 
 fn refuse_foreign(path: &Path) -> Result<(), SocketError> {
