@@ -15,6 +15,7 @@ mod selectors;
 mod view;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use cluster::call::CallError;
 use cluster::{Kind, Server, watch};
@@ -134,7 +135,7 @@ impl Scheduler {
         self.forget();
         for pod in self.pending() {
             if let Err(error) = self.schedule_one(&pod).await {
-                tracing::debug!(pod = %key(&pod), %error, "placing failed; the pod is looked at again");
+                tracing::debug!(pod = %key(pod.as_ref()), %error, "placing failed; the pod is looked at again");
                 done = false;
             }
         }
@@ -154,17 +155,16 @@ impl Scheduler {
     }
 
     /// The pods that wait for this scheduler: the most important first, then the oldest.
-    fn pending(&self) -> Vec<Pod> {
-        let mut pending: Vec<&Pod> = self
+    fn pending(&self) -> Vec<Arc<Pod>> {
+        let mut pending: Vec<&Arc<Pod>> = self
             .view
             .pods
             .iter()
-            .map(AsRef::as_ref)
-            .filter(|pod| waits_for_us(pod) && !self.bound.contains_key(uid(*pod)))
+            .filter(|pod| waits_for_us(pod) && !self.bound.contains_key(uid(pod.as_ref())))
             .collect();
         pending.sort_by_key(|pod| {
             let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            (std::cmp::Reverse(priority), pod.metadata.creation_timestamp.clone(), key(*pod))
+            (std::cmp::Reverse(priority), pod.metadata.creation_timestamp.clone(), key(pod.as_ref()))
         });
         pending.into_iter().cloned().collect()
     }

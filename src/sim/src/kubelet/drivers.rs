@@ -48,7 +48,7 @@ struct State {
     /// The kubelet ends: nothing is begun any more.
     closed: bool,
     instances: BTreeMap<u64, Instance>,
-    /// Drivers whose slices are about to be deleted.
+    /// Drivers whose slices are about to be deleted, or were deleted since an instance was connected.
     wipes: BTreeMap<String, CancellationToken>,
 }
 
@@ -107,6 +107,7 @@ impl Drivers {
             tracing::info!(driver = instance.driver.name, "deregistered");
             instance.stop.cancel();
             self.refresh(&instance.driver.name);
+            self.changed.send_modify(|count| *count += 1);
         }
     }
 
@@ -160,6 +161,7 @@ impl Drivers {
             instance.channel = channel;
         }
         self.refresh(driver);
+        self.changed.send_modify(|count| *count += 1);
     }
 
     /// Begins or cancels the grace of a driver's slices.
@@ -177,15 +179,13 @@ impl Drivers {
             let (drivers, driver) = (Arc::clone(self), driver.to_owned());
             tokio::spawn(async move { cancel.run_until_cancelled(drivers.wipe_after_grace(driver)).await });
         }
-        drop(state);
-        self.changed.send_modify(|count| *count += 1);
     }
 
+    /// What is wiped once stays so until an instance connects: the entry is kept.
     async fn wipe_after_grace(self: Arc<Self>, driver: String) {
         tokio::time::sleep(self.grace).await;
         tracing::info!(driver, "no instance came back: its slices are deleted");
         wipe(&self.client, &self.node, Some(&driver)).await;
-        self.state.lock().wipes.remove(&driver);
     }
 }
 

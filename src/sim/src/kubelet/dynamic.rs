@@ -81,6 +81,9 @@ impl Dynamic {
     /// Prepares all claims of a pod, driver after driver; the first error ends it.
     pub(super) async fn prepare(&self, pod: &Pod) -> Result<(), PrepareError> {
         let claims = self.check(pod).await?;
+        if claims.is_empty() {
+            return Ok(());
+        }
         let mut by_driver: BTreeMap<&str, Vec<&Checked>> = BTreeMap::new();
         for claim in &claims {
             let ask = self.prepared.lock().enter(&claim.key, &claim.uid, uid(pod), &claim.drivers)?;
@@ -92,9 +95,9 @@ impl Dynamic {
         for (driver, claims) in by_driver {
             self.prepare_by(driver, &claims).await?;
         }
-        let mut prepared = self.prepared.lock();
-        prepared.set_ready(claims.iter().map(|claim| &claim.key));
-        Ok(prepared.save(&self.checkpoint)?)
+        // Not in the checkpoint: after a restart drivers are asked again.
+        self.prepared.lock().set_ready(claims.iter().map(|claim| &claim.key));
+        Ok(())
     }
 
     /// Reads every claim of the pod from the server, and checks that the pod may use it.
@@ -142,7 +145,15 @@ impl Dynamic {
 
     /// Lets the claims go that no other pod of this node uses. The claim objects may be gone by now.
     pub(super) async fn unprepare(&self, pod_uid: &str) -> Result<(), UnprepareError> {
-        let last = self.prepared.lock().leave(pod_uid);
+        let last = {
+            let mut prepared = self.prepared.lock();
+            if !prepared.is_used_by(pod_uid) {
+                return Ok(());
+            }
+            let last = prepared.leave(pod_uid);
+            prepared.save(&self.checkpoint)?;
+            last
+        };
         for entry in &last {
             for driver in entry.drivers.keys() {
                 self.unprepare_by(driver, entry).await?;
@@ -151,7 +162,7 @@ impl Dynamic {
             prepared.remove(&entry.key());
             prepared.save(&self.checkpoint)?;
         }
-        Ok(self.prepared.lock().save(&self.checkpoint)?)
+        Ok(())
     }
 
     async fn unprepare_by(&self, driver: &str, entry: &Entry) -> Result<(), UnprepareError> {

@@ -115,6 +115,11 @@ impl Prepared {
         self.0.get(key)
     }
 
+    /// Whether a pod uses any claim.
+    pub(super) fn is_used_by(&self, pod: &str) -> bool {
+        self.0.values().any(|entry| entry.pods.contains(pod))
+    }
+
     /// A pod has ended. Returns the claims that nobody else on this node uses: drivers have to let them go.
     pub(super) fn leave(&mut self, pod: &str) -> Vec<Entry> {
         let mut last = Vec::new();
@@ -143,7 +148,7 @@ impl Prepared {
     pub(super) fn save(&self, file: &Path) -> io::Result<()> {
         let checkpoint = Checkpoint { version: VERSION, claims: self.0.values().cloned().collect() };
         let beside = file.with_extension("tmp");
-        std::fs::write(&beside, serde_json::to_vec_pretty(&checkpoint)?)?;
+        std::fs::write(&beside, serde_json::to_vec(&checkpoint)?)?;
         std::fs::rename(&beside, file)
     }
 

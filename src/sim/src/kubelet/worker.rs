@@ -57,6 +57,9 @@ struct End {
     since: Option<Timestamp>,
 }
 
+/// Containers of a pod that ended before they were made count as killed.
+const NEVER_RAN: End = End { code: KILLED, since: None };
+
 impl Worker {
     /// Lives until the pod is gone, on this node and on the API server.
     pub(super) async fn run(mut self) {
@@ -111,7 +114,7 @@ impl Worker {
 
     /// From the first attempt to prepare until no container runs any more.
     async fn live(&mut self) -> End {
-        let Some(pod) = self.latest() else { return End { code: 0, since: None } };
+        let Some(pod) = self.latest() else { return NEVER_RAN };
         let adopted = started_at(&pod);
         if adopted.is_none() {
             self.write_containers(&Containers::Waiting { reason: "ContainerCreating", message: String::new() }).await;
@@ -123,7 +126,7 @@ impl Worker {
         };
         match (started, adopted) {
             (true, _) => self.hold(adopted.unwrap_or_else(now)).await,
-            (false, None) => End { code: 0, since: None },
+            (false, None) => NEVER_RAN,
             (false, Some(since)) => {
                 self.wind_down().await;
                 End { code: 0, since: Some(since) }

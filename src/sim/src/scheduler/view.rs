@@ -57,7 +57,7 @@ impl View {
             }
             Notice::Device(RuleNotice::Synced(Kind::Slice)) => self.slices_synced = true,
             Notice::Device(RuleNotice::Synced(Kind::Rule) | RuleNotice::NotServed(Kind::Rule)) => {
-                self.rules_synced = true
+                self.rules_synced = true;
             }
             Notice::Device(_) => {}
         }

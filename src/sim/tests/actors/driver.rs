@@ -43,6 +43,7 @@ pub(crate) struct Book {
 /// The state outlives the sockets, as a driver's checkpoint does.
 #[derive(Clone)]
 pub(crate) struct Driver {
+    name: String,
     client: Client,
     node: String,
     root: PathBuf,
@@ -67,19 +68,19 @@ impl Drop for Running {
 }
 
 impl Driver {
-    pub(crate) fn new(client: Client, node: &str, root: &Path) -> Self {
+    pub(crate) fn new(client: Client, name: &str, node: &str, root: &Path) -> Self {
         let versions = ["v1.DRAPlugin", "v1.DRAResourceHealth"].map(str::to_owned).to_vec();
         let (book, root) = (Arc::default(), root.to_owned());
         let (moved, health) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(Vec::new())));
-        Self { client, node: node.to_owned(), root, versions, book, moved, health }
+        Self { name: name.to_owned(), client, node: node.to_owned(), root, versions, book, moved, health }
     }
 
     /// Binds both sockets and serves them.
     pub(crate) fn serve(&self) -> Running {
-        let plugin = self.root.join("plugins").join(DRIVER);
+        let plugin = self.root.join("plugins").join(&self.name);
         std::fs::create_dir_all(&plugin).unwrap();
         let service = plugin.join("dra.sock");
-        let registration = self.root.join("plugins_registry").join(format!("{DRIVER}-reg.sock"));
+        let registration = self.root.join("plugins_registry").join(format!("{}-reg.sock", self.name));
         let stop = CancellationToken::new();
         let services = tonic::transport::Server::builder()
             .add_service(DraPluginServer::new(self.clone()))
@@ -96,6 +97,11 @@ impl Driver {
         tokio::spawn(async move { stop.run_until_cancelled(router.serve_with_incoming(incoming)).await });
     }
 
+    /// The name of its slice.
+    pub(crate) fn slice(&self) -> String {
+        format!("{}-{}", self.node, self.name)
+    }
+
     /// Publishes `gpu-0`, `gpu-1`, ... of the node, the first with taints.
     pub(crate) async fn publish(&self, devices: usize, taints: &Value) {
         let device = |index: usize| {
@@ -103,9 +109,9 @@ impl Driver {
             json!({"name": format!("gpu-{index}"), "taints": taints})
         };
         let slice = json!({
-            "metadata": {"name": format!("{}-slice", self.node)},
+            "metadata": {"name": self.slice()},
             "spec": {
-                "driver": DRIVER, "nodeName": self.node,
+                "driver": self.name, "nodeName": self.node,
                 "pool": {"name": self.node, "generation": 1, "resourceSliceCount": 1},
                 "devices": (0..devices).map(device).collect::<Vec<_>>(),
             },
@@ -148,7 +154,7 @@ impl Driver {
         let device = |result: k8s_openapi::api::resource::v1::DeviceRequestAllocationResult| Device {
             request_names: vec![result.request],
             pool_name: result.pool,
-            cdi_device_ids: vec![format!("{DRIVER}/claim={}-{}", claim.uid, result.device)],
+            cdi_device_ids: vec![format!("{}/claim={}-{}", self.name, claim.uid, result.device)],
             device_name: result.device,
             share_id: None,
         };
@@ -224,10 +230,10 @@ impl DraResourceHealth for Driver {
 #[tonic::async_trait]
 impl Registration for Driver {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
-        let endpoint = self.root.join("plugins").join(DRIVER).join("dra.sock");
+        let endpoint = self.root.join("plugins").join(&self.name).join("dra.sock");
         Ok(Response::new(PluginInfo {
             r#type: "DRAPlugin".to_owned(),
-            name: DRIVER.to_owned(),
+            name: self.name.clone(),
             endpoint: endpoint.to_string_lossy().into_owned(),
             supported_versions: self.versions.clone(),
         }))

@@ -85,7 +85,11 @@ impl Lab {
     }
 
     pub(crate) fn driver(&self, node: &str) -> Driver {
-        Driver::new(self.client.clone(), node, &self.kubelet_root(node))
+        self.other_driver(DRIVER, node)
+    }
+
+    pub(crate) fn other_driver(&self, name: &str, node: &str) -> Driver {
+        Driver::new(self.client.clone(), name, node, &self.kubelet_root(node))
     }
 
     pub(crate) fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {

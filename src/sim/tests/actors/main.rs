@@ -1,5 +1,7 @@
 //! The scheduler, the claim controller and kubelets together, on the sim's own API server, with a driver on real sockets.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails ends the test where it fails")]
+
 mod driver;
 mod lab;
 
@@ -109,7 +111,7 @@ async fn a_tainted_device_is_avoided_until_the_taint_goes() {
     assert!(message.starts_with("0/1 nodes are available: 1 cannot allocate all claims."), "{message}");
     lab.event("FailedScheduling", "cannot allocate all claims").await;
     let slices: Api<ResourceSlice> = Api::all(lab.client.clone());
-    lab.patch(slices, "node-a-slice", json!({"spec": {"devices": [{"name": "gpu-0"}]}})).await;
+    lab.patch(slices, &driver.slice(), json!({"spec": {"devices": [{"name": "gpu-0"}]}})).await;
     lab.running("p").await;
 
     let taint = json!({"key": "k", "effect": "NoSchedule"});
@@ -163,7 +165,7 @@ async fn a_kubelet_that_starts_again_finds_its_pods_and_cleans_up_after_those_th
     lab.api::<Pod>().delete("goes", &DeleteParams::default().grace_period(0)).await.unwrap();
 
     let _kubelet = lab.kubelet("node-a").await;
-    lab.slice_gone("node-a-slice").await;
+    lab.slice_gone(&driver.slice()).await;
     driver.wait("registered again", |book| book.calls.iter().filter(|call| *call == "registered").count() == 2).await;
     driver.wait("shared is let go", |book| book.calls.last().is_some_and(|call| call == "unprepare shared")).await;
     let again = format!("prepare {}", generated(&stays));
@@ -184,15 +186,19 @@ async fn a_driver_that_stays_away_loses_its_slices_and_one_that_comes_back_does_
     let serving = driver.serve();
     driver.wait("registered", |book| book.calls == ["registered"]).await;
     driver.publish(1, &json!([])).await;
+    let other = lab.other_driver("other.devicetaint.dev", "node-a");
+    let other_serving = other.serve();
+    other.wait("registered", |book| book.calls == ["registered"]).await;
+    other.publish(1, &json!([])).await;
     drop(serving);
     let serving = driver.serve();
     driver.wait("registered again", |book| book.calls.len() == 2).await;
-    // Twice the grace: the wipe would have happened by now.
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    drop(other_serving);
+    lab.slice_gone(&other.slice()).await;
     let slices: Api<ResourceSlice> = Api::all(lab.client.clone());
-    assert!(slices.get_opt("node-a-slice").await.unwrap().is_some());
+    assert!(slices.get_opt(&driver.slice()).await.unwrap().is_some());
     drop(serving);
-    lab.slice_gone("node-a-slice").await;
+    lab.slice_gone(&driver.slice()).await;
 }
 
 #[tokio::test]
