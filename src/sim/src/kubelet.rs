@@ -4,6 +4,15 @@
 //! their health; pods that are bound to the node -> a worker each -> claims are checked and prepared -> the pod's status -> the end of
 //! the pod: unprepare, status, final delete. The node is registered and kept Ready.
 //!
+//! Nothing really runs, so annotations of a pod say what its containers do. Times are written `500ms`, `2s`, `1m`.
+//!
+//! | annotation | meaning |
+//! |---|---|
+//! | `sim.devicetaint.dev/exit-after` | the containers end by themselves after this time; without it they run until they are stopped |
+//! | `sim.devicetaint.dev/exit-code` | with which code they end (0); given alone, they end at once |
+//! | `sim.devicetaint.dev/stop-after` | how long they need to stop (0s); the pod's grace ends it earlier, with code 137 |
+//! | `sim.devicetaint.dev/cdi-env` | written by the kubelet: the environment that CDI brings, by container, as JSON |
+//!
 //! Long-lived tasks: the node's heartbeat, the plugin manager with one task a socket and one a driver's connection, the pod manager
 //! with one worker a pod. All end with the cancellation; prepared claims stay prepared, as they do when a kubelet stops.
 

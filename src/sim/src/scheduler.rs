@@ -304,7 +304,7 @@ impl Scheduler {
         let patched = call(api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch))).await;
         match patched {
             Ok(pod) => drop(self.view.pods.put(pod)),
-            Err(error) if error.is_not_found() || error.is_conflict() => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(()),
             Err(error) => return Err(error),
         }
         let told = Told { component: NAME, reason: "FailedScheduling", kind: "Warning" };

@@ -20,9 +20,8 @@ const HEARTBEAT: u32 = 30;
 const LEASE_SECONDS: i32 = 40;
 const LEASES: &str = "kube-node-lease";
 
-/// Registers the node, then keeps it alive until it is dropped.
+/// Keeps a registered node alive until it is dropped.
 pub(super) async fn keep(client: Client, name: String) {
-    register(&client, &name).await;
     let mut beats = 0_u32;
     loop {
         if let Err(error) = renew(&client, &name).await {

@@ -83,3 +83,80 @@ fn prepared(answer: v1beta1::NodePrepareResourceResponse) -> v1::NodePrepareReso
     });
     v1::NodePrepareResourceResponse { devices: devices.collect(), error: answer.error }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use kubelet_api::dra::v1beta1::dra_plugin_server::{DraPlugin, DraPluginServer};
+    use tokio::net::UnixListener;
+    use tokio_stream::wrappers::UnixListenerStream;
+
+    use super::*;
+    use crate::kubelet::connection::connect;
+
+    /// A driver of the time before v1: gives one device for a claim, and lets nothing go.
+    struct Old;
+
+    #[tonic::async_trait]
+    impl DraPlugin for Old {
+        async fn node_prepare_resources(
+            &self,
+            request: Request<v1beta1::NodePrepareResourcesRequest>,
+        ) -> Result<Response<v1beta1::NodePrepareResourcesResponse>, Status> {
+            let device = |claim: v1beta1::Claim| v1beta1::Device {
+                request_names: vec!["gpu".to_owned()],
+                pool_name: claim.namespace,
+                device_name: claim.name,
+                cdi_device_ids: vec!["a/b=c".to_owned()],
+            };
+            let answer = |claim: v1beta1::Claim| {
+                let uid = claim.uid.clone();
+                let devices = vec![device(claim)];
+                (uid, v1beta1::NodePrepareResourceResponse { devices, error: String::new() })
+            };
+            let claims = request.into_inner().claims.into_iter().map(answer).collect();
+            Ok(Response::new(v1beta1::NodePrepareResourcesResponse { claims }))
+        }
+
+        async fn node_unprepare_resources(
+            &self,
+            request: Request<v1beta1::NodeUnprepareResourcesRequest>,
+        ) -> Result<Response<v1beta1::NodeUnprepareResourcesResponse>, Status> {
+            let busy = v1beta1::NodeUnprepareResourceResponse { error: "busy".to_owned() };
+            let claims: BTreeMap<_, _> =
+                request.into_inner().claims.into_iter().map(|claim| (claim.uid, busy.clone())).collect();
+            Ok(Response::new(v1beta1::NodeUnprepareResourcesResponse { claims }))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_v1beta1_driver_is_spoken_to_and_its_end_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("dra.sock");
+        let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
+        let router = tonic::transport::Server::builder().add_service(DraPluginServer::new(Old));
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        tokio::spawn(router.serve_with_incoming_shutdown(incoming, async { drop(stopped.await) }));
+        let connected = connect(&socket).await.unwrap();
+        let claim = v1::Claim { namespace: "ns".to_owned(), uid: "u".to_owned(), name: "c".to_owned() };
+        let answer = prepare(connected.channel.clone(), DraVersion::V1beta1, vec![claim.clone()]).await.unwrap();
+        let device = &answer.claims["u"].devices[0];
+        assert_eq!((device.pool_name.as_str(), device.device_name.as_str()), ("ns", "c"));
+        assert_eq!((&device.cdi_device_ids[..], &device.share_id), (&["a/b=c".to_owned()][..], &None));
+        let answer = unprepare(connected.channel.clone(), DraVersion::V1beta1, vec![claim.clone()]).await.unwrap();
+        assert_eq!(answer, [("u".to_owned(), "busy".to_owned())]);
+
+        let other = unprepare(connected.channel.clone(), DraVersion::V1, vec![claim]).await.unwrap_err();
+        assert_eq!(other.code(), tonic::Code::Unimplemented);
+        drop(stop);
+        let lost = tokio::time::timeout(Duration::from_secs(10), connected.lost).await;
+        assert!(lost.is_ok(), "the connection's end is seen");
+    }
+
+    #[tokio::test]
+    async fn nobody_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(connect(&folder.path().join("none.sock")).await.is_err());
+    }
+}

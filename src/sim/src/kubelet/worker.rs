@@ -296,7 +296,7 @@ impl Worker {
             let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default().grace_period(0) };
             match call(self.api(&pod).delete(&pod.name_any(), &params)).await {
                 Ok(_) => return,
-                Err(error) if error.is_not_found() || error.is_conflict() => return,
+                Err(error) if self.is_gone(&pod, &error).await => return,
                 Err(error) => tracing::debug!(pod = %key(pod.as_ref()), %error, "not deleted yet"),
             }
             sleep(waits.wait()).await;
@@ -328,10 +328,22 @@ impl Worker {
                     .await;
             match patched {
                 Ok(_) => return,
-                Err(error) if error.is_not_found() || error.is_conflict() => return,
+                Err(error) if self.is_gone(&pod, &error).await => return,
                 Err(error) => tracing::debug!(pod = %key(pod.as_ref()), %error, "status not written yet"),
             }
             sleep(waits.wait()).await;
+        }
+    }
+
+    /// Whether a write failed because the pod is not there any more. A conflict alone does not say so: it may be another pod of
+    /// the same name, or only bad luck.
+    async fn is_gone(&self, pod: &Pod, error: &CallError) -> bool {
+        if !error.is_conflict() {
+            return error.is_not_found();
+        }
+        match call(self.api(pod).get_opt(&pod.name_any())).await {
+            Ok(found) => found.is_none_or(|found| uid(&found) != self.uid),
+            Err(_) => false,
         }
     }
 
