@@ -9,6 +9,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 
+/// Variables that cargo sets for a program that it runs.
+const OF_THIS_PROGRAM: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "OUT_DIR"];
+
 /// Where the built programs lie.
 #[derive(Clone, Debug)]
 pub struct Programs {
@@ -86,6 +89,11 @@ fn build_workspace() -> Result<PathBuf> {
     let mut command = Command::new(&cargo);
     command.args(["build", "--workspace", "--target-dir"]).arg(target);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    // What cargo told this program of itself is not for another cargo: build scripts that look at it would run again.
+    let of_this_program = |name: &str| OF_THIS_PROGRAM.iter().any(|prefix| name.starts_with(prefix));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_this_program)) {
+        command.env_remove(name);
+    }
     if folder.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use tokio::time::Instant;
 
 use crate::stage::{Notes, Scenario, Stage, Step};
+
+/// How long a scenario may take at most, its programs' build included: a step that hangs must end too.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// What a listener hears.
 #[derive(Debug)]
@@ -21,6 +24,13 @@ pub enum Heard<'a> {
 /// # Errors
 /// When the lab does not start, or a step breaks: with the step's title and the difference.
 pub async fn scenario(scenario: &Scenario, mut listen: impl FnMut(Heard<'_>)) -> Result<Stage> {
+    match tokio::time::timeout(LIMIT, steps(scenario, &mut listen)).await {
+        Ok(stage) => stage,
+        Err(_) => bail!("scenario {} did not end within {LIMIT:?}", scenario.name),
+    }
+}
+
+async fn steps(scenario: &Scenario, listen: &mut impl FnMut(Heard<'_>)) -> Result<Stage> {
     let mut stage = Stage::open((scenario.plan)()).await.with_context(|| format!("scenario {}", scenario.name))?;
     for (index, step) in scenario.steps.iter().enumerate() {
         listen(Heard::Begins(index + 1, step));
@@ -31,7 +41,7 @@ pub async fn scenario(scenario: &Scenario, mut listen: impl FnMut(Heard<'_>)) ->
         let notes = notes.with_context(|| format!("scenario {}, step {}: {}", scenario.name, index + 1, step.title));
         match notes {
             Ok(notes) => listen(Heard::Ended(&notes, began.elapsed())),
-            Err(error) => return Err(error.context(stage.lab.logs())),
+            Err(error) => return Err(anyhow!("{error:#}\n\n{}", stage.lab.logs())),
         }
     }
     Ok(stage)

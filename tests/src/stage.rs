@@ -53,10 +53,10 @@ macro_rules! step {
 
 /// The stage of one run of a scenario.
 pub struct Stage {
+    /// Who was evicted so far. It stands before the lab, so that it stops watching before the server ends.
+    pub witness: Witness,
     /// The cluster.
     pub lab: Lab,
-    /// Who was evicted so far.
-    pub witness: Witness,
     /// What earlier steps remember for later ones.
     pub memory: BTreeMap<&'static str, String>,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use futures::{StreamExt, pin_mut};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -49,7 +50,7 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     K::DynamicType: Default + Eq + Hash + Clone,
 {
-    let events = watcher::watcher(api, watcher::Config::default());
+    let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
     pin_mut!(events);
     let mut seen = Seen::new();
     let mut fresh = Seen::new();

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use futures::{StreamExt, pin_mut};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
 use tokio::task::JoinHandle;
@@ -75,10 +76,10 @@ impl Drop for Witness {
 }
 
 async fn watch(pods: Api<Pod>, record: Record) {
-    let events = watcher::watcher(pods, watcher::Config::default());
+    // A broken watch is taken up again by the watcher itself; without a pause it would spin while the server is away.
+    let events = watcher::watcher(pods, watcher::Config::default()).default_backoff();
     pin_mut!(events);
     while let Some(event) = events.next().await {
-        // A broken watch is taken up again by the watcher itself.
         if let Ok(Event::Apply(pod) | Event::InitApply(pod) | Event::Delete(pod)) = event {
             note(&pod, &record);
         }

@@ -14,6 +14,6 @@ fn main() -> ExitCode {
 fn run(scenario: &'static Scenario) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        scenarios::run::scenario(scenario, |_| {}).await.map(drop).map_err(|error| Failed::from(format!("{error:?}")))
+        scenarios::run::scenario(scenario, |_| {}).await.map(drop).map_err(|error| Failed::from(format!("{error:#}")))
     })
 }

@@ -10,8 +10,7 @@ use anyhow::Result;
 use clap::Parser;
 use scenarios::programs::Programs;
 use scenarios::run::{self, Heard};
-use scenarios::scenarios::story::STORY;
-use scenarios::stage::Stage;
+use scenarios::stage::{Scenario, Stage};
 use serde_json::json;
 
 /// One bad GPU moves exactly the right pods: the story, with no GPU, no Kubernetes and no root.
@@ -24,6 +23,16 @@ struct Arguments {
     /// One JSON object a line, for machines.
     #[arg(long)]
     json: bool,
+    /// Tell another scenario of the table than the story.
+    #[arg(long, value_name = "NAME", default_value = "story", value_parser = scenario)]
+    scenario: &'static Scenario,
+}
+
+/// A row of the table by its name.
+fn scenario(name: &str) -> Result<&'static Scenario, String> {
+    let names = || scenarios::table().iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
+    let found = scenarios::table().iter().find(|scenario| scenario.name == name);
+    found.ok_or_else(|| format!("there are {}", names()))
 }
 
 fn main() -> ExitCode {
@@ -32,7 +41,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell when stderr is closed.
-            writeln!(std::io::stderr(), "the story broke: {error:?}").ok();
+            writeln!(std::io::stderr(), "the story broke: {error:#}").ok();
             ExitCode::FAILURE
         }
     }
@@ -48,14 +57,14 @@ fn tell(arguments: &Arguments) -> Result<()> {
 async fn story(arguments: &Arguments) -> Result<()> {
     let began = tokio::time::Instant::now();
     let mut broken = Ok(());
-    let stage = run::scenario(&STORY, |heard| {
+    let stage = run::scenario(arguments.scenario, |heard| {
         if let Err(error) = report(arguments, &heard) {
             broken = Err(error);
         }
     });
     let stage = stage.await?;
     broken?;
-    let (steps, seconds) = (STORY.steps.len(), began.elapsed().as_secs_f64());
+    let (steps, seconds) = (arguments.scenario.steps.len(), began.elapsed().as_secs_f64());
     let done = format!("\nThe story held: {steps} steps checked in {seconds:.1} s.");
     say(arguments, &done, &json!({"event": "done", "steps": steps, "seconds": seconds}))?;
     if arguments.keep { keep(arguments, &stage).await } else { Ok(()) }

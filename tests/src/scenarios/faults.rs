@@ -90,7 +90,7 @@ async fn publish_all_the_same(stage: &mut Stage) -> Result<Notes> {
     let hits = faults::hits(&stage.lab).await?;
     ensure!(hits == 3, "all three failures should have been met, {hits} were");
     let address = stage.lab.node("n1")?.driver_address()?.to_owned();
-    let failed = http::metric(&address, "device_taint_publish_failures_total", "").await?;
+    let failed = http::metric(&address, "gpu_driver_slice_publish_failures_total", "").await?;
     ensure!(failed >= 3.0, "three publishes failed, the metric counts {failed}");
     stage.driver_ready("n1", 200).await
 }
