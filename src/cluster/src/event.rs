@@ -24,7 +24,7 @@ pub const COMPONENT: &str = "device-taint-controller";
 /// The namespace for events about objects that have none.
 const CLUSTER_NAMESPACE: &str = "default";
 
-/// events.k8s.io allows no more; the rest of a long list of reasons is cut.
+/// events.k8s.io allows no more bytes.
 const MESSAGE_LIMIT: usize = 1024;
 
 /// How long one event may take to be written.
@@ -73,18 +73,15 @@ impl Event {
     }
 
     fn of_pod(pod: &PodRef, about: About, what: &str, reasons: &[String]) -> Self {
-        let (reason, mut message) = match (about, what) {
+        let (reason, head) = match (about, what) {
             (About::Device, what) => ("DeviceTaintManagerEviction", what.to_owned()),
             (About::Node, "Cancelling deletion") => ("TaintManagerEviction", format!("{what} of Pod {}", pod.key)),
             (About::Node, what) => ("TaintManagerEviction", format!("{what} Pod {}", pod.key)),
         };
-        if !reasons.is_empty() {
-            message = format!("{message}: {}", reasons.join("; "));
-        }
         let Key { namespace, name } = &pod.key;
         let regarding =
             json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod.uid});
-        Self::new(regarding, namespace, name, &pod.uid, reason, message)
+        Self::new(regarding, namespace, name, &pod.uid, reason, with_reasons(head, reasons))
     }
 
     /// A mark of ours was deleted because its time had come.
@@ -97,7 +94,7 @@ impl Event {
 
     fn new(regarding: Value, namespace: &str, name: &str, uid: &str, reason: &'static str, message: String) -> Self {
         let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
-        Self { regarding, namespace, name, uid, reason, message: cut(message) }
+        Self { regarding, namespace, name, uid, reason, message: cut(message, MESSAGE_LIMIT) }
     }
 
     /// What it says.
@@ -160,17 +157,43 @@ impl Event {
     }
 }
 
-/// Cuts a message at a character, so that the server takes it.
-fn cut(mut message: String) -> String {
-    if message.len() > MESSAGE_LIMIT {
-        let mut end = MESSAGE_LIMIT - 3;
-        while !message.is_char_boundary(end) {
-            end -= 1;
+/// As many whole reasons as the server takes, and how many more there are.
+fn with_reasons(mut message: String, reasons: &[String]) -> String {
+    let mut separator = ": ";
+    for (told, reason) in reasons.iter().enumerate() {
+        let rest = more(reasons.len() - told - 1);
+        if told > 0 && message.len() + separator.len() + reason.len() + rest.len() > MESSAGE_LIMIT {
+            return message + &more(reasons.len() - told);
         }
-        message.truncate(end);
-        message.push_str("...");
+        message.push_str(separator);
+        message.push_str(reason);
+        if message.len() + rest.len() > MESSAGE_LIMIT {
+            return cut(message, MESSAGE_LIMIT - rest.len()) + &rest;
+        }
+        separator = "; ";
     }
     message
+}
+
+fn more(reasons: usize) -> String {
+    match reasons {
+        0 => String::new(),
+        1 => "; and 1 more reason".to_owned(),
+        many => format!("; and {many} more reasons"),
+    }
+}
+
+/// Cuts a text at a character.
+fn cut(mut text: String, limit: usize) -> String {
+    if text.len() > limit {
+        let mut end = limit - 3;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
 }
 
 /// A token bucket: so many at once, then so many a second.
@@ -233,6 +256,32 @@ mod tests {
     fn a_long_message_is_cut_at_a_character() {
         let event = Event::marking(&pod(), About::Device, &["ä".repeat(2000)]);
         assert!(event.message().len() <= MESSAGE_LIMIT && event.message().ends_with("..."));
+    }
+
+    #[test]
+    fn reasons_that_do_not_fit_are_counted() {
+        let reasons: Vec<String> = (0..20).map(|number| format!("{number:099}")).collect();
+        let told = Event::marking(&pod(), About::Device, &reasons).message().to_owned();
+        assert!(told.len() <= MESSAGE_LIMIT, "{}", told.len());
+        let whole = (0..20).filter(|number| told.contains(&format!("{number:099}"))).count();
+        assert!(told.ends_with(&format!("; and {} more reasons", 20 - whole)) && whole == 9, "{told}");
+        let two = ["ä".repeat(2000), "b".to_owned()];
+        let told = Event::marking(&pod(), About::Device, &two).message().to_owned();
+        assert!(told.len() <= MESSAGE_LIMIT && told.ends_with("ä...; and 1 more reason"), "{told}");
+    }
+
+    #[test]
+    fn as_many_reasons_are_told_as_fit() {
+        for length in 1..600 {
+            let reasons = vec!["r".repeat(length); 3];
+            let told = Event::marking(&pod(), About::Node, &reasons).message().to_owned();
+            let told_of = told.matches(&reasons[0]).count();
+            assert!(told.len() <= MESSAGE_LIMIT && told_of > 0, "{length}: {told}");
+            assert_eq!(
+                told.contains("more reason"),
+                "Marking for deletion Pod ml/train".len() + 3 * (length + 2) > MESSAGE_LIMIT
+            );
+        }
     }
 
     #[test]

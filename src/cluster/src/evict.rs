@@ -48,10 +48,15 @@ pub enum Outcome {
         /// What it said.
         message: String,
     },
-    /// No answer, or an error of the server. The eviction may or may not have been accepted: the next attempt finds out.
+    /// An error of the server.
     Retry {
         /// How long the server asked us to wait.
         after: Option<Duration>,
+        /// What happened.
+        message: String,
+    },
+    /// No answer, or none of the server itself (502, 504): the eviction may or may not have been accepted.
+    Unanswered {
         /// What happened.
         message: String,
     },
@@ -68,6 +73,7 @@ impl Outcome {
             Self::Gone => "gone",
             Self::Denied { .. } => "denied",
             Self::Retry { .. } => "error",
+            Self::Unanswered { .. } => "unanswered",
         }
     }
 }
@@ -109,7 +115,8 @@ fn outcome(answer: Result<Value, CallError>) -> Outcome {
         }
         // 401 passes when the token is renewed.
         Some(code) if (400..500).contains(&code) && code != 401 && code != 429 => Outcome::Denied { message: said },
-        _ => Outcome::Retry { after, message: error.to_string() },
+        None | Some(502 | 504) => Outcome::Unanswered { message: error.to_string() },
+        Some(_) => Outcome::Retry { after, message: error.to_string() },
     }
 }
 
@@ -162,7 +169,10 @@ mod tests {
         for code in [400, 403, 422] {
             assert!(matches!(answered(code, json!({})).await, Outcome::Denied { .. }), "{code}");
         }
-        for code in [401, 500, 503, 504] {
+        for code in [502, 504] {
+            assert!(matches!(answered(code, json!({})).await, Outcome::Unanswered { .. }), "{code}");
+        }
+        for code in [401, 500, 503] {
             assert!(matches!(answered(code, json!({})).await, Outcome::Retry { .. }), "{code}");
         }
     }
@@ -184,15 +194,15 @@ mod tests {
         });
         let client = Client::new(service, "default");
         let outcome = evict(&client, &target(), Duration::from_secs(5)).await;
-        assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+        assert!(matches!(outcome, Outcome::Unanswered { .. }), "{outcome:?}");
     }
 
     #[tokio::test]
-    async fn a_cut_connection_is_tried_again() {
+    async fn a_cut_connection_is_no_answer() {
         let service = tower::service_fn(|_: Request<kube::client::Body>| async {
             Err::<http::Response<kube::client::Body>, _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
         });
         let outcome = evict(&Client::new(service, "default"), &target(), Duration::from_secs(5)).await;
-        assert!(matches!(outcome, Outcome::Retry { .. }), "{outcome:?}");
+        assert!(matches!(outcome, Outcome::Unanswered { .. }), "{outcome:?}");
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::event::{About, Event, PodRef};
+use cluster::event::Event;
 use cluster::evict::{Outcome, Target, evict};
 use cluster::mark::{self, MarkError, Stored};
 use cluster::server::RuleVersion;
@@ -17,15 +17,14 @@ use parking_lot::RwLock;
 use taints::fleet::Fleet;
 use taints::object::Pod;
 use taints::plan::{Departure, RetryAfter};
-use taints::verdict::Source;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
-use crate::decide::words;
 use crate::decider::Report;
 use crate::expiry::Expired;
 use crate::metrics::Metrics;
+use crate::say;
 
 /// So many jobs are worked on at once.
 const AT_ONCE: usize = 32;
@@ -113,7 +112,12 @@ impl Actor {
         let pod = &departure.pod;
         let retry = match outcome {
             Outcome::Accepted => return self.accepted(departure),
-            Outcome::Gone => return Report::Evicted { pod: departure.pod, uid: departure.uid },
+            // When it is really gone, the watch says so before the next attempt.
+            Outcome::Gone => RetryAfter::Error,
+            Outcome::Unanswered { message } => {
+                tracing::warn!(%pod, message, "nobody answered the eviction; it is tried again");
+                RetryAfter::Unanswered
+            }
             Outcome::BudgetRefused { retry_after, message } => {
                 tracing::info!(%pod, message, "a disruption budget allows no eviction now; it is tried again");
                 RetryAfter::Budget(retry_after.and_then(|wait| SignedDuration::try_from(wait).ok()))
@@ -140,13 +144,9 @@ impl Actor {
     fn accepted(&self, departure: Departure) -> Report {
         let late = self.clock.now().duration_since(departure.deadline);
         self.metrics.late(late.as_secs_f64());
-        let reasons = words(&departure.reasons);
-        let all = reasons.join("; ");
-        tracing::info!(pod = %departure.pod, uid = departure.uid, deadline = %departure.deadline, reasons = all, "evicted");
-        let of_device = departure.reasons.iter().any(|reason| reason.source() == Source::Device);
-        let about = if of_device { About::Device } else { About::Node };
-        let pod = PodRef { key: departure.pod.clone(), uid: departure.uid.clone() };
-        self.tell(Event::marking(&pod, about, &reasons));
+        let reasons = say::reasons(&departure);
+        tracing::info!(pod = %departure.pod, uid = departure.uid, deadline = %departure.deadline, reasons, "evicted");
+        self.tell(say::marking(&departure));
         Report::Evicted { pod: departure.pod, uid: departure.uid }
     }
 
@@ -156,7 +156,7 @@ impl Actor {
             Ok(Some(stored)) => {
                 self.metrics.mark_expired("deleted");
                 tracing::info!(rule = expired.name, "the mark's time has come; it is deleted");
-                self.tell(Event::mark_expired(version, &expired.name, &expired.uid, farewell(&stored)));
+                self.tell(Event::mark_expired(version, &expired.name, &expired.uid, say::farewell(&stored)));
                 None
             }
             Ok(None) => {
@@ -204,14 +204,6 @@ fn compare(pod: &Pod, departure: &Departure) -> Newest {
     } else {
         Newest::Changed
     }
-}
-
-fn farewell(stored: &Stored) -> String {
-    let rule = &stored.rule;
-    let until = rule.expires_at.map(|time| time.to_string()).unwrap_or_default();
-    let by = rule.by.as_deref().unwrap_or("somebody");
-    let reason = rule.reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-    format!("Mark {} by {by}{reason} expired at {until} and was deleted", rule.taint)
 }
 
 #[cfg(test)]

@@ -108,8 +108,9 @@ async fn each_fault_is_tried_again_in_its_way() {
         (Fault::Status(429), RetryAfter::Error),
         (Fault::Status(403), RetryAfter::Error),
         (Fault::Status(500), RetryAfter::Error),
-        (Fault::Hang, RetryAfter::Error),
-        (Fault::Cut, RetryAfter::Error),
+        (Fault::Status(404), RetryAfter::Error),
+        (Fault::Hang, RetryAfter::Unanswered),
+        (Fault::Cut, RetryAfter::Unanswered),
     ] {
         let mut stage = stage();
         let pod = stage.pod(|_| ());
@@ -125,17 +126,17 @@ async fn an_answer_that_got_lost_does_not_evict_twice() {
     let mut stage = stage();
     let pod = stage.pod(|_| ());
     stage.api.fail(Method::POST, "/eviction", 1, Fault::Lost);
-    assert_eq!(retry(&stage.evict(&pod).await), Some(RetryAfter::Error));
+    assert_eq!(retry(&stage.evict(&pod).await), Some(RetryAfter::Unanswered));
     assert_eq!(stage.api.leaving(), ["ml/train"]);
     assert_eq!(retry(&stage.evict(&pod).await), Some(RetryAfter::Changed));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_is_gone_counts_as_evicted() {
+async fn a_pod_that_is_said_to_be_gone_is_left_to_the_watch() {
     let mut stage = stage();
     let pod = stage.pod(|_| ());
     stage.api.remove(PODS, "ml/train");
-    assert!(matches!(stage.evict(&pod).await, Report::Evicted { .. }));
+    assert_eq!(retry(&stage.evict(&pod).await), Some(RetryAfter::Error));
 }
 
 fn expired(api: &Api, name: &str) -> Expired {
@@ -150,7 +151,7 @@ async fn a_mark_is_deleted_with_an_event() {
     stage.actor.work(Job::Expire(expired(&stage.api, "dt-1"))).await;
     assert!(stage.api.get(RULES, "dt-1").is_none());
     let said = stage.events.recv().await.unwrap().message().to_owned();
-    assert!(said.contains("by ada") && said.contains(testkit::START), "{said}");
+    assert!(said.contains("on device gpu.devicetaint.dev/n1/gpu-9 by ada") && said.contains(testkit::START), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

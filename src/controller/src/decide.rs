@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use cluster::event::{About, Event, PodRef};
+use cluster::event::Event;
 use cluster::watch::Notice;
 use jiff::Timestamp;
+use taints::object::{Consumer, Key};
 use taints::plan::{Action, Departure, Mode, Modes};
-use taints::verdict::{FirstSeen, Reason, Source};
+use taints::verdict::{FirstSeen, Source};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +17,8 @@ use crate::decider::{Decider, Decision, Report};
 use crate::expiry::Expired;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::say;
+use crate::strangers::Strangers;
 
 /// So many notices or reports are taken before the next decision.
 const BATCH: usize = 256;
@@ -51,6 +54,8 @@ pub struct Deciding {
     pub health: Health,
     /// What is counted.
     pub metrics: Metrics,
+    /// Who uses devices and cannot be found.
+    pub strangers: Strangers,
 }
 
 impl Deciding {
@@ -82,11 +87,18 @@ impl Deciding {
         self.decider.wake().map_or(TICK, |wake| until(wake).min(TICK))
     }
 
-    fn count(&self, notice: &Notice) {
+    fn count(&mut self, notice: &Notice) {
         match notice {
             Notice::Failed { kind, .. } => self.metrics.watch_error(*kind),
             Notice::Malformed(kind) => self.metrics.malformed(*kind),
-            Notice::Change(_) | Notice::Synced(_) | Notice::NotServed(_) => {}
+            Notice::Change(change) => {
+                for (claim, Consumer { api_group, resource, name, .. }) in self.strangers.take(change) {
+                    tracing::warn!(%claim, consumer = format!("{resource}.{api_group}/{name}"),
+                        "the claim is reserved for something that is neither a pod nor a pod group; who uses its devices \
+                         by it is not known, and is not evicted");
+                }
+            }
+            Notice::Synced(_) | Notice::NotServed(_) => {}
         }
     }
 
@@ -96,6 +108,7 @@ impl Deciding {
         }
         let counts = self.decider.counts();
         self.metrics.pods_pending.set(i64::try_from(counts.counting).unwrap_or(i64::MAX));
+        self.metrics.unknown_consumers.set(i64::try_from(self.strangers.claims()).unwrap_or(i64::MAX));
         for (kind, sync) in self.decider.sync().iter() {
             self.metrics.synced(kind, sync.is_settled());
         }
@@ -107,8 +120,11 @@ impl Deciding {
             match action {
                 Action::Evict(departure) => self.evict(departure, channels, now),
                 Action::Tell(departure) => self.tell(&departure),
-                Action::Cancel { pod, uid, source } => self.cancel(&PodRef { key: pod, uid }, source, channels),
+                Action::Cancel { pod, uid, source } => self.cancel(pod, uid, source, channels),
             }
+        }
+        for departure in decision.left {
+            self.left(&departure, channels);
         }
         for expired in decision.expired {
             self.expire(expired, channels, now);
@@ -133,28 +149,31 @@ impl Deciding {
 
     fn tell(&self, departure: &Departure) {
         self.metrics.told.inc();
-        let reasons = words(&departure.reasons).join("; ");
+        let reasons = say::reasons(departure);
         tracing::info!(pod = %departure.pod, uid = departure.uid, deadline = %departure.deadline, reasons,
             "would be evicted, but the source of the reason is only observed");
     }
 
-    fn cancel(&self, pod: &PodRef, source: Source, channels: &Channels) {
+    /// An eviction whose answer was lost was accepted after all.
+    fn left(&self, departure: &Departure, channels: &Channels) {
+        self.metrics.eviction("accepted");
+        let reasons = say::reasons(departure);
+        tracing::info!(pod = %departure.pod, uid = departure.uid, deadline = %departure.deadline, reasons,
+            "evicted, though the answer was lost");
+        self.event(say::marking(departure), channels);
+    }
+
+    fn cancel(&self, pod: Key, uid: String, source: Source, channels: &Channels) {
         self.metrics.cancelled.inc();
-        tracing::info!(pod = %pod.key, uid = pod.uid, "countdown ended before its time, the pod stays");
+        tracing::info!(%pod, uid, "countdown ended before its time, the pod stays");
         if self.modes.of(source) == Mode::Enforce {
-            let about = match source {
-                Source::Device => About::Device,
-                Source::Node => About::Node,
-            };
-            let why = "no taint is left that would make it leave".to_owned();
-            if channels.events.try_send(Event::cancelling(pod, about, &[why])).is_err() {
-                self.metrics.dropped("events");
-            }
+            self.event(say::cancelling(pod, uid, source), channels);
         }
     }
-}
 
-/// Each reason in words.
-pub(crate) fn words(reasons: &[Reason]) -> Vec<String> {
-    reasons.iter().map(ToString::to_string).collect()
+    fn event(&self, event: Event, channels: &Channels) {
+        if channels.events.try_send(event).is_err() {
+            self.metrics.dropped("events");
+        }
+    }
 }

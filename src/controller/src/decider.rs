@@ -46,6 +46,8 @@ pub enum Report {
 pub struct Decision {
     /// About pods.
     pub actions: Vec<Action>,
+    /// Pods that leave by an eviction whose answer was lost.
+    pub left: Vec<Departure>,
     /// Marks whose time has come.
     pub expired: Vec<Expired>,
 }
@@ -87,7 +89,7 @@ impl Decider {
         match notice {
             Notice::Change(change) => self.apply(*change, now),
             Notice::Synced(kind) => self.synced(kind),
-            Notice::Failed { kind, problem } => self.sync.set(kind, Sync::Failed(problem)),
+            Notice::Failed { kind, problem } => self.failed(kind, problem),
             Notice::NotServed(kind) => self.sync.set(kind, Sync::NotServed),
             Notice::Malformed(_) => {}
         }
@@ -122,9 +124,18 @@ impl Decider {
         }
     }
 
+    /// From here until it is synced again, a node's taints may have gone and come back unseen.
+    fn failed(&mut self, kind: Kind, problem: String) {
+        self.sync.set(kind, Sync::Failed(problem));
+        if kind == Kind::Node {
+            self.seen.interrupted();
+        }
+    }
+
     fn synced(&mut self, kind: Kind) {
         self.sync.set(kind, Sync::Synced);
         if kind == Kind::Node {
+            self.seen.resumed();
             let fleet = self.fleet.read();
             let uids: HashSet<&str> = fleet.nodes().map(|node| node.uid.as_str()).collect();
             self.unstored |= self.seen.retain_nodes(|uid| uids.contains(uid));
@@ -154,6 +165,7 @@ impl Decider {
         if self.sync.is_settled() {
             self.judge();
             decision.actions = self.planner.plan(now);
+            decision.left = self.planner.left();
         }
         decision
     }

@@ -70,6 +70,30 @@ fn a_watch_that_fails_stops_the_clock_until_it_is_whole_again() {
 }
 
 #[test]
+fn a_node_taint_that_may_have_come_back_unseen_counts_from_its_last_change() {
+    let tainted = |changed: &str| {
+        let mut node = testkit::node(Some("example.com/maintenance"));
+        node["metadata"]["managedFields"] =
+            json!([{"manager": "kubectl", "time": changed, "fieldsV1": {"f:spec": {"f:taints": {}}}}]);
+        change::<NodeWire>(node)
+    };
+    let since = |decider: &Decider| {
+        let taint = decider.fleet.read().node("n1").unwrap().taints[0].clone();
+        let uid = decider.fleet.read().node("n1").unwrap().uid.clone();
+        decider.seen.since(&uid, &taint)
+    };
+    let mut decider = told(ENFORCE);
+    decider.take(tainted("2026-11-01T10:00:01Z"), at(1));
+    sync(&mut decider, &Kind::ALL, at(1));
+    decider.take(tainted("2026-11-01T10:00:05Z"), at(5));
+    assert_eq!(since(&decider), Some(at(1)), "it was watched all the time");
+    decider.take(Notice::Failed { kind: Kind::Node, problem: "410".to_owned() }, at(6));
+    decider.take(tainted("2026-11-01T10:00:20Z"), at(30));
+    sync(&mut decider, &[Kind::Node], at(30));
+    assert_eq!(since(&decider), Some(at(20)));
+}
+
+#[test]
 fn an_observed_source_makes_nobody_leave() {
     let mut decider = told(Modes::default());
     sync(&mut decider, &Kind::ALL, at(1));

@@ -25,7 +25,9 @@ pub mod health;
 pub mod http;
 pub mod metrics;
 pub mod run;
+mod say;
 pub mod store;
+pub mod strangers;
 pub mod tell;
 
 #[cfg(test)]

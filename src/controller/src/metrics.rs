@@ -42,6 +42,8 @@ pub struct Metrics {
     pub told: Counter,
     /// Countdowns that ended before their time.
     pub cancelled: Counter,
+    /// Claims that are reserved for something we cannot follow.
+    pub unknown_consumers: Gauge,
     marks_expired: Family<OutcomeLabel, Counter>,
     events: Family<OutcomeLabel, Counter>,
     watch_errors: Family<KindLabel, Counter>,
@@ -62,6 +64,7 @@ impl Default for Metrics {
             evictions_in_flight: Gauge::default(),
             told: Counter::default(),
             cancelled: Counter::default(),
+            unknown_consumers: Gauge::default(),
             marks_expired: Family::default(),
             events: Family::default(),
             watch_errors: Family::default(),
@@ -84,6 +87,11 @@ impl Metrics {
         r.register("evictions_in_flight", "Evictions without an answer yet", self.evictions_in_flight.clone());
         r.register("told", "Pods that would have been evicted, were their reason's source enforced", self.told.clone());
         r.register("cancelled", "Countdowns that ended before their time", self.cancelled.clone());
+        r.register(
+            "claims_of_unknown_consumers",
+            "Claims that are reserved for something that is neither a pod nor a pod group",
+            self.unknown_consumers.clone(),
+        );
         r.register("marks_expired", "Deletions of marks whose time had come", self.marks_expired.clone());
         r.register("events", "Events for people", self.events.clone());
         r.register("watch_errors", "Watches that failed and began anew", self.watch_errors.clone());

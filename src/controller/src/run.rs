@@ -24,6 +24,7 @@ use crate::health::Health;
 use crate::http::{self, HttpError, Shared};
 use crate::metrics::Metrics;
 use crate::store::{self, StoreError};
+use crate::strangers::Strangers;
 use crate::tell;
 
 /// Room between watches and who decides.
@@ -116,10 +117,10 @@ fn spawn_flow(tasks: &mut Tasks, args: &Args, client: Client, clock: Clock, shar
         reports,
     };
     tasks.run("acting", |stop| actor.run(jobs_in, stop));
-    tasks.run("telling", |stop| tell::run(client, events_in, clock.clone(), metrics.clone(), stop));
+    tasks.run("telling", |_| tell::run(client, events_in, clock.clone(), metrics.clone()));
     keep_state(tasks, args.state_dir.clone(), states_in, &metrics);
     let decider = Decider::new(fleet, first, args.modes(), args.settings());
-    let deciding = Deciding { decider, modes: args.modes(), clock, health, metrics };
+    let deciding = Deciding { decider, modes: args.modes(), clock, health, metrics, strangers: Strangers::default() };
     let channels = Channels { notices: notices_in, reports: reports_in, jobs, events, states };
     tasks.run("deciding", |stop| deciding.run(channels, stop));
 }

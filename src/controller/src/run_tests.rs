@@ -87,7 +87,10 @@ async fn exactly_the_right_pods_go_at_their_time() {
     let events = api.events();
     assert_eq!(events.len(), 3);
     assert!(events[0].starts_with("ml/a DeviceTaintManagerEviction: Marking for deletion: device"), "{events:?}");
-    assert!(events[0].contains("example.com/broken") && events[0].contains("rule broken-gpu-0"), "{events:?}");
+    assert!(
+        events[0].contains("example.com/broken") && events[0].contains("DeviceTaintRule broken-gpu-0"),
+        "{events:?}"
+    );
     assert!(running.metric("device_taint_evictions_total{outcome=\"accepted\"} 3"));
     running.stop().await;
 }
@@ -139,6 +142,7 @@ async fn every_fault_of_an_eviction_ends_in_exactly_one() {
         Fault::Status(429),
         Fault::Status(500),
         Fault::Status(403),
+        Fault::Status(404),
         Fault::Budget,
         Fault::Hang,
         Fault::Cut,
@@ -151,6 +155,8 @@ async fn every_fault_of_an_eviction_ends_in_exactly_one() {
         api.until("it leaves", |api| api.leaving() == ["ml/c"]).await;
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert!(api.asked(&Method::POST, "/eviction") <= 3, "{fault:?}");
+        assert_eq!(api.events().len(), 1, "{fault:?}: it is told, and once: {:?}", api.events());
+        assert!(running.metric("device_taint_evictions_total{outcome=\"accepted\"} 1"), "{fault:?}");
         running.stop().await;
     }
 }

@@ -6,7 +6,6 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -18,14 +17,8 @@ const AT_ONCE: usize = 8;
 const BURST: u32 = 1000;
 const PER_SECOND: u32 = 20;
 
-/// Writes events until told to stop, or until there is nobody left to send any.
-pub async fn run(
-    client: Client,
-    events: mpsc::Receiver<Event>,
-    clock: Clock,
-    metrics: Metrics,
-    stop: CancellationToken,
-) {
+/// Writes events until nobody is left to send any: what was evicted last is told too.
+pub async fn run(client: Client, events: mpsc::Receiver<Event>, clock: Clock, metrics: Metrics) {
     let bucket = Mutex::new(Bucket::new(BURST, PER_SECOND));
     let queue = futures::stream::unfold(events, |mut events| async move { Some((events.recv().await?, events)) });
     let (client, clock, metrics, bucket) = (&client, &clock, &metrics, &bucket);
@@ -42,5 +35,5 @@ pub async fn run(
             }
         }
     };
-    queue.take_until(stop.cancelled()).for_each_concurrent(AT_ONCE, write).await;
+    queue.for_each_concurrent(AT_ONCE, write).await;
 }

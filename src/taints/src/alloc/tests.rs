@@ -78,7 +78,7 @@ fn a_rule_keeps_a_device_away_and_says_its_name() {
     let mut wish = request("r", Amount::Exact(1));
     let outcome = allocate(&[wish.clone()], &[], &fleet.candidates(None), &mut any, &nobody);
     let text = outcome.answers[0].to_string();
-    insta::assert_snapshot!(text, @"request r, device d/n/g0: taint k:NoExecute (by rule maintenance) is not tolerated");
+    insta::assert_snapshot!(text, @"request r, device d/n/g0: taint k:NoExecute (by DeviceTaintRule maintenance) is not tolerated");
     assert_eq!(outcome.picks, Err(Failure::TooFew { request: "r".into(), needed: 1, available: 0 }));
 
     let tolerated = Toleration { operator: Operator::Exists, ..Toleration::default() };
@@ -196,5 +196,8 @@ fn denials_are_counted_for_a_line_of_explanation() {
     let outcome = allocate(&[request("r", Amount::Exact(1))], &[], &fleet.candidates(None), &mut any, &taken);
     let lines: Vec<String> =
         tally(&outcome.answers, "r").into_iter().map(|(why, count)| format!("{count} {why}")).collect();
-    assert_eq!(lines, ["2 taint k:NoSchedule (by the driver, in slice s) is not tolerated", "1 another claim has it"]);
+    assert_eq!(
+        lines,
+        ["2 taint k:NoSchedule (by the driver in ResourceSlice s) is not tolerated", "1 another claim has it"]
+    );
 }

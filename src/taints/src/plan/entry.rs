@@ -3,11 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Action, Departure, Mode, Modes, RetryAfter};
-use crate::verdict::{Reason, Verdict};
+use crate::verdict::{Reason, Spared, Verdict};
 
 /// The first delay after an error; it doubles with each further one.
 const FIRST_DELAY: SignedDuration = SignedDuration::from_secs(1);
-/// The longest delay after an error.
+/// The longest delay, after an error and whatever a server asks for.
 const LONGEST_DELAY: SignedDuration = SignedDuration::from_mins(1);
 /// How long a refusal by a budget is waited for when the server gives no time.
 const BUDGET_DELAY: SignedDuration = SignedDuration::from_secs(10);
@@ -44,12 +44,24 @@ pub(super) struct Entry {
     attempt: Attempt,
     failures: u32,
     told: bool,
+    /// What was last asked for.
+    asked: Option<Departure>,
+    /// Whether any of what was asked for may have been accepted, for all that is known.
+    unanswered: bool,
     countdown: Option<Countdown>,
 }
 
 impl Entry {
     pub(super) fn new(verdict: Verdict, modes: Modes, plan: u64) -> Self {
-        let mut entry = Self { verdict, attempt: Attempt::Idle, failures: 0, told: false, countdown: None };
+        let mut entry = Self {
+            verdict,
+            attempt: Attempt::Idle,
+            failures: 0,
+            told: false,
+            asked: None,
+            unanswered: false,
+            countdown: None,
+        };
         entry.count(modes, plan);
         entry
     }
@@ -129,7 +141,8 @@ impl Entry {
     pub(super) fn act(&mut self, modes: Modes, now: Timestamp) -> Option<Action> {
         if self.evict_at(modes).is_some_and(|at| at <= now) {
             self.attempt = Attempt::InFlight;
-            return self.deadline(modes, Mode::Enforce).map(|deadline| Action::Evict(self.departure(deadline)));
+            self.asked = self.deadline(modes, Mode::Enforce).map(|deadline| self.departure(deadline));
+            return self.asked.clone().map(Action::Evict);
         }
         let deadline = self.tell_at(modes).filter(|at| *at <= now)?;
         self.told = true;
@@ -149,19 +162,38 @@ impl Entry {
     pub(super) fn evicted(&mut self) {
         self.attempt = Attempt::Done;
         self.failures = 0;
+        self.unanswered = false;
+        self.asked = None;
+    }
+
+    /// When the pod is leaving: by which eviction, if by one of ours whose answer was lost.
+    pub(super) fn left(&mut self) -> Option<Departure> {
+        let leaving = self.verdict.spared == Some(Spared::Terminating);
+        if leaving { self.gone() } else { None }
+    }
+
+    /// The pod is not there any more: by which eviction, if by one of ours whose answer was lost. One that is under way still
+    /// answers for itself.
+    pub(super) fn gone(&mut self) -> Option<Departure> {
+        if self.attempt == Attempt::InFlight || !std::mem::take(&mut self.unanswered) {
+            return None;
+        }
+        self.attempt = Attempt::Done;
+        self.asked.take()
     }
 
     pub(super) fn failed(&mut self, now: Timestamp, retry: RetryAfter) {
         if self.attempt != Attempt::InFlight {
             return;
         }
+        self.unanswered |= retry == RetryAfter::Unanswered;
         self.attempt = match retry {
-            RetryAfter::Error => {
+            RetryAfter::Error | RetryAfter::Unanswered => {
                 let doubled = FIRST_DELAY.saturating_mul(1 << self.failures.min(6));
                 self.failures = self.failures.saturating_add(1);
                 Attempt::Waiting(after(now, doubled.min(LONGEST_DELAY)))
             }
-            RetryAfter::Budget(delay) => Attempt::Waiting(after(now, delay.unwrap_or(BUDGET_DELAY))),
+            RetryAfter::Budget(delay) => Attempt::Waiting(after(now, delay.unwrap_or(BUDGET_DELAY).min(LONGEST_DELAY))),
             RetryAfter::Changed => Attempt::LookingAgain(after(now, FIRST_DELAY)),
         };
     }

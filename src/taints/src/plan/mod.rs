@@ -84,10 +84,13 @@ pub struct Departure {
 /// Why an eviction did not happen, and so when to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAfter {
-    /// The server did not answer, or with an error: try again after a delay that doubles, from a second to a minute.
+    /// The server answered with an error: try again after a delay that doubles, from a second to a minute.
     Error,
-    /// A disruption budget allows none now (429): try again after the given time, or ten seconds; this is not an error and does
-    /// not make later delays longer.
+    /// The server did not answer, so the eviction may have been accepted: try again as after an error. When the pod turns out to
+    /// be leaving, [`Planner::left`] hands it out.
+    Unanswered,
+    /// A disruption budget allows none now (429): try again after the given time, or ten seconds, and after a minute at the
+    /// latest; this is not an error and does not make later delays longer.
     Budget(Option<SignedDuration>),
     /// The pod changed since it was judged (409): look again. The attempt is made with the version that the next verdict brings,
     /// or after a second with the same one if nothing newer arrives.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use super::{Action, Modes, RetryAfter, entry::Entry};
+use super::{Action, Departure, Modes, RetryAfter, entry::Entry};
 use crate::object::Key;
 use crate::verdict::Verdict;
 
@@ -17,6 +17,8 @@ pub struct Planner {
     queue: BTreeSet<(Timestamp, Key)>,
     /// Cancellations that the next plan hands out.
     cancelled: Vec<Action>,
+    /// Pods that leave by an eviction whose answer was lost.
+    left: Vec<Departure>,
     /// How many plans were made.
     plans: u64,
 }
@@ -48,7 +50,10 @@ impl Planner {
         let key = verdict.pod.clone();
         self.unqueue(&key);
         match self.entries.get_mut(&key).filter(|entry| entry.uid() == verdict.uid) {
-            Some(entry) => self.cancelled.extend(entry.update(verdict, self.modes, self.plans)),
+            Some(entry) => {
+                self.cancelled.extend(entry.update(verdict, self.modes, self.plans));
+                self.left.extend(entry.left());
+            }
             None => {
                 self.entries.insert(key.clone(), Entry::new(verdict, self.modes, self.plans));
             }
@@ -62,7 +67,14 @@ impl Planner {
     /// Forgets a pod that is gone.
     pub fn forget(&mut self, pod: &Key) {
         self.unqueue(pod);
-        self.entries.remove(pod);
+        if let Some(mut entry) = self.entries.remove(pod) {
+            self.left.extend(entry.gone());
+        }
+    }
+
+    /// The pods that are leaving, or are gone, after an eviction that nobody answered: it was accepted after all. Each once.
+    pub fn left(&mut self) -> Vec<Departure> {
+        std::mem::take(&mut self.left)
     }
 
     /// What is due at `now`, the earliest deadline first, and what was cancelled since the last plan.
@@ -95,6 +107,8 @@ impl Planner {
     /// An eviction did not happen: it is tried again, unless a verdict says otherwise before.
     pub fn failed(&mut self, pod: &Key, uid: &str, now: Timestamp, retry: RetryAfter) {
         self.settle(pod, uid, |entry| entry.failed(now, retry));
+        let entry = self.entries.get_mut(pod).filter(|entry| entry.uid() == uid);
+        self.left.extend(entry.and_then(Entry::left));
     }
 
     fn settle(&mut self, pod: &Key, uid: &str, change: impl FnOnce(&mut Entry)) {

@@ -201,6 +201,73 @@ fn a_budget_is_waited_for_and_is_no_error() {
 }
 
 #[test]
+fn a_server_that_asks_for_days_is_asked_again_after_a_minute() {
+    let mut planner = enforcing();
+    planner.update(verdict(&[(Source::Device, 0)]));
+    assert_eq!(plan(&mut planner, 0).len(), 1);
+    planner.failed(&pod(), "u", at(0), RetryAfter::Budget(Some(SignedDuration::from_hours(48))));
+    assert_eq!(planner.wake(), Some(at(60)));
+}
+
+fn ending() -> Verdict {
+    Verdict { spared: Some(Spared::Terminating), leave_at: None, ..verdict(&[(Source::Device, 10)]) }
+}
+
+/// A planner whose only eviction failed in this way, at second 10.
+fn failed(retry: RetryAfter) -> Planner {
+    let mut planner = enforcing();
+    planner.update(verdict(&[(Source::Device, 10)]));
+    assert_eq!(plan(&mut planner, 10), ["evict u of 10"]);
+    planner.failed(&pod(), "u", at(10), retry);
+    planner
+}
+
+#[test]
+fn a_pod_that_leaves_after_a_lost_answer_is_handed_out_once() {
+    let mut planner = failed(RetryAfter::Unanswered);
+    assert_eq!((planner.wake(), planner.left().len()), (Some(at(11)), 0));
+    planner.update(ending());
+    let left = planner.left();
+    assert_eq!((left.len(), left[0].deadline, left[0].reasons.len()), (1, at(10), 1));
+    planner.update(ending());
+    planner.forget(&pod());
+    assert_eq!((planner.left().len(), plan(&mut planner, 60)), (0, vec![]));
+
+    let mut gone = failed(RetryAfter::Unanswered);
+    gone.forget(&pod());
+    assert_eq!(gone.left().len(), 1, "it went without being seen to leave");
+}
+
+#[test]
+fn an_eviction_that_is_under_way_answers_for_itself() {
+    for (retry, handed_out) in [(None, 0), (Some(RetryAfter::Changed), 1)] {
+        let mut planner = failed(RetryAfter::Unanswered);
+        assert_eq!(plan(&mut planner, 11), ["evict u of 10"]);
+        planner.update(ending());
+        assert_eq!(planner.left().len(), 0);
+        match retry {
+            None => planner.evicted(&pod(), "u"),
+            Some(retry) => planner.failed(&pod(), "u", at(12), retry),
+        }
+        planner.update(ending());
+        planner.forget(&pod());
+        assert_eq!(planner.left().len(), handed_out, "{retry:?}");
+    }
+}
+
+#[test]
+fn a_pod_that_leaves_by_another_hand_is_not_ours() {
+    let mut refused = failed(RetryAfter::Error);
+    refused.update(ending());
+    assert_eq!(refused.left().len(), 0);
+    let mut accepted_later = failed(RetryAfter::Unanswered);
+    assert_eq!(plan(&mut accepted_later, 11), ["evict u of 10"]);
+    accepted_later.evicted(&pod(), "u");
+    accepted_later.update(ending());
+    assert_eq!(accepted_later.left().len(), 0, "the second answer was told already");
+}
+
+#[test]
 fn a_conflict_waits_for_the_next_version() {
     let mut planner = enforcing();
     planner.update(verdict(&[(Source::Device, 0)]));

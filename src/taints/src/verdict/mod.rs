@@ -195,6 +195,10 @@ pub enum Origin {
         uid: String,
         /// Whether the rule asks for careful eviction.
         careful: bool,
+        /// Who made it, where its author says so.
+        by: Option<String>,
+        /// Why, in that person's words.
+        note: Option<String>,
     },
 }
 

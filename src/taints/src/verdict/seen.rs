@@ -85,6 +85,13 @@ impl FirstSeen {
         }
     }
 
+    /// Says that every node has been looked at, or did not change: from here on changes are watched again.
+    pub fn resumed(&mut self) {
+        for node in self.nodes.values_mut() {
+            node.watched = true;
+        }
+    }
+
     /// Looks at a slice: a device taint without a time counts from its first sight. Answers whether there is something to store.
     pub fn observe_slice(&mut self, slice: &Slice, now: Timestamp) -> bool {
         let mut changed = false;
@@ -285,6 +292,16 @@ mod tests {
         seen.interrupted();
         seen.observe(&node(Some(50), &[("a", None)]), at(60));
         assert_eq!(since(&seen, "a"), Some(50));
+    }
+
+    #[test]
+    fn a_node_that_a_broken_watch_did_not_change_is_watched_again() {
+        let mut seen = FirstSeen::default();
+        seen.observe(&node(Some(10), &[("a", None)]), at(10));
+        seen.interrupted();
+        seen.resumed();
+        seen.observe(&node(Some(50), &[("a", None), ("b", None)]), at(50));
+        assert_eq!(since(&seen, "a"), Some(10));
     }
 
     #[test]

@@ -337,8 +337,34 @@ fn a_verdict_reads_as_one_line_and_one_for_each_reason() {
         .judge();
     insta::assert_snapshot!(verdict, @r"
     pod ns/w leaves at 1970-01-01T00:00:30Z
-      device d/n/g0 (claim ns/c, request r): taint gpu=v:NoExecute (by the driver, in slice s), not tolerated: toleration gpu:NoSchedule has another effect, until 1970-01-01T00:00:30Z
-      node n: taint node=v:NoExecute (the node's own), tolerated for 100s by node:NoExecute for 100s, until 1970-01-01T00:02:00Z
-      device d/n/g0 (claim ns/c, request r): taint rule=v:NoExecute (by rule maintenance), tolerated by rule:NoExecute
+      device d/n/g0 (claim ns/c, request r) has taint gpu=v:NoExecute (by the driver in ResourceSlice s), not tolerated (toleration gpu:NoSchedule has another effect), leaves at 1970-01-01T00:00:30Z
+      node n has taint node=v:NoExecute, tolerated for 100s by node:NoExecute, leaves at 1970-01-01T00:02:00Z
+      device d/n/g0 (claim ns/c, request r) has taint rule=v:NoExecute (by DeviceTaintRule maintenance), tolerated by rule:NoExecute
     ");
+}
+
+#[test]
+fn a_reason_says_who_made_the_mark_and_why_on_one_line() {
+    let told = |by: Option<&str>, reason: Option<&str>| {
+        let mark = Rule {
+            by: by.map(str::to_owned),
+            reason: reason.map(str::to_owned),
+            ..rule(taint("k", Effect::NoExecute, Some(20)))
+        };
+        World::new().rule(mark).judge().reasons[0].to_string()
+    };
+    insta::assert_snapshot!(told(Some("ada"), Some("replace\na fan")), @r#"device d/n/g0 (claim ns/c, request r) has taint k=v:NoExecute (by DeviceTaintRule maintenance of ada: "replace a fan"), not tolerated (no toleration has its key), leaves at 1970-01-01T00:00:20Z"#);
+    assert!(told(Some("ada"), None).contains("(by DeviceTaintRule maintenance of ada), "));
+    assert!(told(None, Some("fan")).contains("(by DeviceTaintRule maintenance: \"fan\"), "));
+    assert!(told(None, Some(&"x".repeat(5000))).len() < 400);
+}
+
+#[test]
+fn times_have_whole_seconds_and_no_reason_repeats_its_own() {
+    let since = "1970-01-01T00:00:20.987654321Z".parse().unwrap();
+    let exact = Taint { time_added: Some(since), ..taint("k", Effect::NoExecute, None) };
+    let verdict = World::new().device_taint(exact).result_tolerates(&[tolerates("k", NO_EXECUTE, Some(-5))]).judge();
+    let text = verdict.to_string();
+    assert!(text.contains("tolerated for 0s by k:NoExecute, leaves at 1970-01-01T00:00:20Z"), "{text}");
+    assert!(!text.contains(".98"), "{text}");
 }

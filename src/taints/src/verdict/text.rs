@@ -1,26 +1,57 @@
 //! Verdicts in words: one line for the pod, one for each reason.
+//!
+//! A reason is read by somebody whose work was just evicted: what has which taint, who put it there and why, what the tolerations
+//! say to it, and when the pod leaves. Times have whole seconds, as the API's have.
 
 use std::fmt::{self, Display, Formatter};
 
 use super::{Held, HeldWhy, Origin, Reason, Spared, Subject, Tolerance, Verdict, Warning};
 use crate::object::Rule;
+use crate::toleration::Toleration;
+
+/// So many characters of a note by a person are shown: a message has room for other reasons too.
+const NOTE_LIMIT: usize = 120;
 
 impl Origin {
     /// The rule as the origin of its taint.
     #[must_use]
     pub fn rule(rule: &Rule) -> Self {
-        Self::Rule { name: rule.name.clone(), uid: rule.uid.clone(), careful: rule.careful }
+        Self::Rule {
+            name: rule.name.clone(),
+            uid: rule.uid.clone(),
+            careful: rule.careful,
+            by: rule.by.clone(),
+            note: rule.reason.clone(),
+        }
     }
 }
 
 impl Display for Origin {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Node => f.write_str("the node's own"),
-            Self::Slice { name } => write!(f, "by the driver, in slice {name}"),
-            Self::Rule { name, .. } => write!(f, "by rule {name}"),
+            Self::Node => f.write_str("on the node itself"),
+            Self::Slice { name } => write!(f, "by the driver in ResourceSlice {name}"),
+            Self::Rule { name, by, note, .. } => {
+                write!(f, "by DeviceTaintRule {name}")?;
+                match (by, note) {
+                    (Some(by), Some(note)) => write!(f, " of {}: \"{}\"", short(by), short(note)),
+                    (Some(by), None) => write!(f, " of {}", short(by)),
+                    (None, Some(note)) => write!(f, ": \"{}\"", short(note)),
+                    (None, None) => Ok(()),
+                }
+            }
         }
     }
+}
+
+/// A person's words on one line, and not too many of them.
+fn short(text: &str) -> String {
+    let mut line: Vec<char> = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() > NOTE_LIMIT {
+        line.truncate(NOTE_LIMIT);
+        line.extend("...".chars());
+    }
+    line.into_iter().collect()
 }
 
 impl Display for Subject {
@@ -36,18 +67,26 @@ impl Display for Tolerance {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forever { by } => write!(f, "tolerated by {by}"),
-            Self::For { by, seconds } => write!(f, "tolerated for {seconds}s by {by}"),
-            Self::No { nearest: Some(nearest) } => write!(f, "not tolerated: {nearest}"),
-            Self::No { nearest: None } => f.write_str("not tolerated: no toleration has its key"),
+            Self::For { by, seconds } => {
+                let by = Toleration { toleration_seconds: None, ..by.clone() };
+                write!(f, "tolerated for {seconds}s by {by}")
+            }
+            Self::No { nearest: Some(nearest) } => write!(f, "not tolerated ({nearest})"),
+            Self::No { nearest: None } => f.write_str("not tolerated (no toleration has its key)"),
         }
     }
 }
 
 impl Display for Reason {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: taint {} ({}), {}", self.subject, self.taint, self.origin, self.tolerance)?;
+        write!(f, "{} has taint {}", self.subject, self.taint)?;
+        // A node's taint can only be on the node, which is named already.
+        if self.origin != Origin::Node {
+            write!(f, " ({})", self.origin)?;
+        }
+        write!(f, ", {}", self.tolerance)?;
         match self.deadline {
-            Some(deadline) => write!(f, ", until {deadline}"),
+            Some(deadline) => write!(f, ", leaves at {deadline:.0}"),
             None => Ok(()),
         }
     }
@@ -112,7 +151,7 @@ impl Display for Verdict {
         write!(f, "pod {} ", self.pod)?;
         match (self.spared, self.leave_at) {
             (Some(spared), _) => write!(f, "is left alone: {spared}")?,
-            (None, Some(at)) => write!(f, "leaves at {at}")?,
+            (None, Some(at)) => write!(f, "leaves at {at:.0}")?,
             (None, None) => f.write_str("stays")?,
         }
         let reasons = self.reasons.iter().chain(&self.tolerated);
