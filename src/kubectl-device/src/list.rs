@@ -72,8 +72,7 @@ pub(crate) struct User {
 
 /// A line for each published device of these nodes, or of all, in the order of node, driver and device.
 pub(crate) fn rows(world: &World, nodes: &[String]) -> Vec<Row> {
-    let pools = world.fleet.pools().flat_map(|(driver, pool, _)| world.fleet.devices(driver, pool));
-    let mut rows: Vec<Row> = pools.map(|listed| row(&world.fleet, listed)).collect();
+    let mut rows: Vec<Row> = world.devices().map(|listed| row(&world.fleet, listed)).collect();
     rows.retain(|row| nodes.is_empty() || nodes.contains(&row.node));
     rows.sort_by(|a, b| (&a.node, &a.driver, &a.device).cmp(&(&b.node, &b.driver, &b.device)));
     rows

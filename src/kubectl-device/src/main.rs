@@ -41,10 +41,19 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     let client = connect(&options).await?;
     match arguments.command {
-        Command::List(wish) => print(&list_devices(&World::read(&client).await?, &wish)?),
+        Command::List(wish) => list(&client, &wish).await,
         Command::Taint(wish) => taint(&client, &wish).await,
         Command::Untaint(wish) => untaint(&client, &wish).await,
     }
+}
+
+/// Lists what could be understood. What could not is an error all the same: a list that leaves something out would be believed.
+async fn list(client: &kube::Client, wish: &ListArguments) -> anyhow::Result<()> {
+    let world = World::read(client).await?;
+    print(&list_devices(&world, wish)?)?;
+    let problems: Vec<String> = world.problems.iter().map(ToString::to_string).collect();
+    anyhow::ensure!(problems.is_empty(), "the list may lack something: {}", problems.join("; "));
+    Ok(())
 }
 
 fn list_devices(world: &World, wish: &ListArguments) -> anyhow::Result<String> {

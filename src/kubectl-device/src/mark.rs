@@ -1,6 +1,7 @@
 //! What to do about a person's wish to taint or untaint a device: decided here, done by the caller.
 
 use cluster::mark::{Mark, Stored};
+use jiff::Timestamp;
 use taints::object::{DeviceId, Rule};
 use taints::syntax::{self, Carrier, SyntaxError, TaintArg};
 use taints::{Effect, Taint as DeviceTaint};
@@ -17,6 +18,12 @@ pub(crate) enum WishError {
     /// It says what to remove.
     #[error("{0} says what to remove: use `kubectl device untaint`")]
     Removal(String),
+    /// It would end at once.
+    #[error("{0} is over already: give a moment to come with --expires-at, or a span with --expires-in")]
+    Past(Timestamp),
+    /// The span is longer than time goes.
+    #[error("--expires-in goes beyond the end of time: give a shorter span")]
+    Never,
     /// It is there with another value.
     #[error("the device has {there} already; change its value with --overwrite, or untaint first")]
     Exists {
@@ -64,10 +71,7 @@ pub(crate) enum Taint {
 /// The mark that a person wishes, with the hardware that the name means now.
 pub(crate) fn wished(found: &Found, wish: &TaintArguments, by: Option<String>) -> anyhow::Result<Mark> {
     let taint = parse(&wish.taint)?;
-    let expires_at = match wish.expires_in {
-        Some(span) => Some(now().saturating_add(span)?),
-        None => wish.expires_at,
-    };
+    let expires_at = expiry(wish, now())?;
     Ok(Mark {
         device: found.id.clone(),
         key: taint.key,
@@ -81,10 +85,24 @@ pub(crate) fn wished(found: &Found, wish: &TaintArguments, by: Option<String>) -
     })
 }
 
+/// The moment of the end, in whole seconds, as the API has them.
+fn expiry(wish: &TaintArguments, now: Timestamp) -> Result<Option<Timestamp>, WishError> {
+    let moment = match wish.expires_in {
+        Some(span) => now.checked_add(span).ok(),
+        None => wish.expires_at,
+    };
+    let whole = |moment: Timestamp| Timestamp::from_second(moment.as_second()).unwrap_or(moment);
+    match moment.map(whole) {
+        Some(past) if past <= now => Err(WishError::Past(past)),
+        None if wish.expires_in.is_some() => Err(WishError::Never),
+        moment => Ok(moment),
+    }
+}
+
 /// The one place that reads a clock: an expiry that is given as a span begins now.
 #[expect(clippy::disallowed_methods, reason = "the edge: a person's span begins at this moment")]
-fn now() -> jiff::Timestamp {
-    jiff::Timestamp::now()
+fn now() -> Timestamp {
+    Timestamp::now()
 }
 
 /// Reads `key=value:Effect` or `key:Effect`, by the rules of the API server.

@@ -1,7 +1,8 @@
 //! From the words of a person to one device: `NODE/DEVICE`.
 
 use taints::Taint;
-use taints::object::{Device, DeviceId, Identity, Slice};
+use taints::fleet::Listed;
+use taints::object::{DeviceId, Identity, Slice};
 
 use crate::world::World;
 
@@ -47,10 +48,11 @@ pub(crate) enum TargetError {
 /// Finds the device. A pool stands for the node whose devices it holds, or by its own name.
 pub(crate) fn find(world: &World, target: &str, driver: Option<&str>) -> Result<Found, TargetError> {
     let (node, name) = split(target)?;
-    let slices: Vec<&Slice> = world.slices.iter().filter(|slice| is_of(slice, node)).collect();
-    let wanted = slices.iter().filter(|slice| driver.is_none_or(|driver| driver == slice.driver));
-    let mut found: Vec<Found> = wanted.flat_map(|slice| matching(slice, name)).collect();
-    // An old generation may list the device once more.
+    let devices: Vec<Listed<'_>> = world.devices().filter(|listed| is_of(listed.slice, node)).collect();
+    let named = devices.iter().filter(|listed| listed.device.name == name);
+    let wanted = named.filter(|listed| driver.is_none_or(|driver| driver == listed.slice.driver));
+    let mut found: Vec<Found> = wanted.map(found).collect();
+    // A pool that is being published may list a device twice.
     found.sort_by(|a, b| a.id.cmp(&b.id));
     found.dedup_by(|a, b| a.id == b.id);
     match (found.pop(), found.is_empty()) {
@@ -59,7 +61,7 @@ pub(crate) fn find(world: &World, target: &str, driver: Option<&str>) -> Result<
             let drivers = found.into_iter().chain([last]).map(|found| found.id.driver).collect();
             Err(TargetError::Ambiguous { target: target.to_owned(), drivers })
         }
-        (None, _) => Err(TargetError::Unknown { node: node.to_owned(), device: name.to_owned(), hint: hint(&slices) }),
+        (None, _) => Err(TargetError::Unknown { node: node.to_owned(), device: name.to_owned(), hint: hint(&devices) }),
     }
 }
 
@@ -75,18 +77,12 @@ fn is_of(slice: &Slice, node: &str) -> bool {
     slice.node_name.as_deref() == Some(node) || slice.pool == node
 }
 
-fn matching<'a>(slice: &'a Slice, name: &'a str) -> impl Iterator<Item = Found> + 'a {
-    slice.devices.iter().filter(move |device| device.name == name).map(|device| found(slice, device))
+fn found(listed: &Listed<'_>) -> Found {
+    Found { id: listed.id(), identity: listed.device.identity.clone(), taints: listed.device.taints.clone() }
 }
 
-fn found(slice: &Slice, device: &Device) -> Found {
-    let id = DeviceId { driver: slice.driver.clone(), pool: slice.pool.clone(), device: device.name.clone() };
-    Found { id, identity: device.identity.clone(), taints: device.taints.clone() }
-}
-
-fn hint(slices: &[&Slice]) -> String {
-    let mut names: Vec<&str> =
-        slices.iter().flat_map(|slice| slice.devices.iter().map(|device| device.name.as_str())).collect();
+fn hint(devices: &[Listed<'_>]) -> String {
+    let mut names: Vec<&str> = devices.iter().map(|listed| listed.device.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     if names.is_empty() {
@@ -99,6 +95,50 @@ fn hint(slices: &[&Slice]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use taints::fleet::Change;
+    use taints::object::Device;
+
+    fn slice(name: &str, generation: i64, driver: &str, uuid: &str) -> Change {
+        let identity = Identity { uuid: Some(uuid.into()), serial: None };
+        Change::Slice(Slice {
+            name: name.into(),
+            uid: name.into(),
+            driver: driver.into(),
+            pool: "n1".into(),
+            generation,
+            slice_count: 1,
+            node_name: Some("n1".into()),
+            devices: vec![Device { name: "gpu-0".into(), identity, ..Device::default() }],
+            ..Slice::default()
+        })
+    }
+
+    fn world(slices: impl IntoIterator<Item = Change>) -> World {
+        let mut world = World::empty();
+        slices.into_iter().for_each(|slice| drop(world.fleet.apply(slice)));
+        world
+    }
+
+    #[test]
+    fn the_card_of_the_newest_generation_is_meant() {
+        for order in [["a", "b"], ["b", "a"]] {
+            let [old, new] = order;
+            let world = world([slice(old, 1, "d", "GPU-old"), slice(new, 2, "d", "GPU-new")]);
+            let found = find(&world, "n1/gpu-0", None).unwrap();
+            assert_eq!(found.identity.uuid.as_deref(), Some("GPU-new"));
+        }
+    }
+
+    #[test]
+    fn two_drivers_are_told_apart_and_no_device_has_a_hint() {
+        let world = world([slice("a", 1, "d", "GPU-1"), slice("b", 1, "e", "GPU-2")]);
+        let refused = find(&world, "n1/gpu-0", None).unwrap_err().to_string();
+        assert!(refused.contains("d, e; choose with --driver"), "{refused}");
+        assert_eq!(find(&world, "n1/gpu-0", Some("e")).unwrap().id.driver, "e");
+        let refused = find(&world, "n1/gpu-7", None).unwrap_err().to_string();
+        assert!(refused.contains("it publishes gpu-0"), "{refused}");
+        assert!(find(&world, "n2/gpu-0", None).unwrap_err().to_string().contains("none at all"));
+    }
 
     #[test]
     fn a_target_is_a_node_and_a_device() {

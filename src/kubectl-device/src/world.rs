@@ -1,12 +1,13 @@
 //! The cluster as it is at one moment: every object that a device's line needs, read once.
 
 use anyhow::{Context, Result};
-use cluster::wire::{ClaimWire, NodeWire, PodWire, RuleWire, SliceWire, Wire, decode};
-use cluster::{CallError, RuleVersion, Server, call};
+use cluster::mark::Mark;
+use cluster::wire::{ClaimWire, Malformed, NodeWire, PodWire, RuleWire, SliceWire, Wire, decode};
+use cluster::{CallError, Kind, RuleVersion, Server, call};
 use kube::Client;
 use serde_json::Value;
-use taints::fleet::{Change, Fleet};
-use taints::object::Slice;
+use taints::fleet::{Fleet, Listed};
+use taints::object::DeviceId;
 
 /// How many objects one answer of the server holds.
 const PAGE: usize = 500;
@@ -15,49 +16,52 @@ const PAGE: usize = 500;
 pub(crate) struct World {
     /// What the server is and serves.
     pub(crate) server: Server,
-    /// All slices, for attributes and names.
-    pub(crate) slices: Vec<Slice>,
-    /// Who uses which device, and which rules stand on it.
+    /// Which devices there are, who uses them, and which rules stand on them.
     pub(crate) fleet: Fleet,
-    /// Driver, pool and device that marks of ours name.
-    marks: Vec<(String, String, String)>,
+    /// What could not be understood, and so is missing here.
+    pub(crate) problems: Vec<Malformed>,
+    /// The devices that marks of ours name.
+    marks: Vec<DeviceId>,
 }
 
 impl World {
+    fn new(server: Server) -> Self {
+        Self { server, fleet: Fleet::default(), problems: Vec::new(), marks: Vec::new() }
+    }
+
     /// A cluster without objects.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
         let server = Server { version: "v1.37.2".into(), release: (1, 37), rules: Some(RuleVersion::V1) };
-        Self { server, slices: Vec::new(), fleet: Fleet::default(), marks: Vec::new() }
+        Self::new(server)
     }
 
     /// Reads the cluster: a few lists, page by page.
     pub(crate) async fn read(client: &Client) -> Result<Self> {
         let server = Server::discover(client).await?;
-        let mut world = Self { server, slices: Vec::new(), fleet: Fleet::default(), marks: Vec::new() };
-        for object in all::<SliceWire>(client, &world.server).await? {
-            world.slices.push(object.clone());
-            world.fleet.apply(Change::Slice(object));
-        }
-        for object in all::<RuleWire>(client, &world.server).await? {
-            let selector = object.selector.clone().unwrap_or_default();
-            if let (true, Some(driver), Some(pool), Some(device)) =
-                (object.managed, selector.driver, selector.pool, selector.device)
-            {
-                world.marks.push((driver, pool, device));
-            }
-            world.fleet.apply(Change::Rule(object));
-        }
-        for object in all::<ClaimWire>(client, &world.server).await? {
-            world.fleet.apply(Change::Claim(object));
-        }
-        for object in all::<PodWire>(client, &world.server).await? {
-            world.fleet.apply(Change::Pod(object));
-        }
-        for object in all::<NodeWire>(client, &world.server).await? {
-            world.fleet.apply(Change::Node(object));
-        }
+        let mut world = Self::new(server);
+        world.take::<SliceWire>(client).await?;
+        world.take::<RuleWire>(client).await?;
+        world.take::<ClaimWire>(client).await?;
+        world.take::<PodWire>(client).await?;
+        world.take::<NodeWire>(client).await?;
+        world.marks = world.fleet.rules().filter_map(Mark::of_rule).map(|mark| mark.device).collect();
         Ok(world)
+    }
+
+    async fn take<W: Wire>(&mut self, client: &Client) -> Result<()> {
+        for object in all(client, &self.server, W::KIND).await? {
+            match decode::<W>(object) {
+                Ok(object) => drop(self.fleet.apply(W::applied(object))),
+                Err(problem) => self.problems.push(problem),
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices that count: those of the newest generation of each pool.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = Listed<'_>> {
+        self.fleet.pools().flat_map(|(driver, pool, _)| self.fleet.devices(driver, pool))
     }
 
     /// The version to write marks in.
@@ -70,27 +74,24 @@ impl World {
 
     /// The drivers whose device of this name a mark of ours names, sorted.
     pub(crate) fn marked(&self, pool: &str, device: &str) -> impl Iterator<Item = &str> {
-        let named = self.marks.iter().filter(move |mark| mark.1 == pool && mark.2 == device);
-        let mut drivers: Vec<&str> = named.map(|mark| mark.0.as_str()).collect();
+        let named = self.marks.iter().filter(move |mark| mark.pool == pool && mark.device == device);
+        let mut drivers: Vec<&str> = named.map(|mark| mark.driver.as_str()).collect();
         drivers.sort_unstable();
         drivers.into_iter()
     }
 }
 
-/// All objects of a kind; none where the server does not serve it. One that cannot be understood is an error here: a list that
-/// leaves something out would be believed.
-async fn all<W: Wire>(client: &Client, server: &Server) -> Result<Vec<W::Object>> {
-    let Some(resource) = server.resource(W::KIND) else { return Ok(Vec::new()) };
+/// All objects of a kind; none where the server does not serve it.
+async fn all(client: &Client, server: &Server, kind: Kind) -> Result<Vec<Value>> {
+    let Some(resource) = server.resource(kind) else { return Ok(Vec::new()) };
     let prefix = if resource.group.is_empty() { "api" } else { "apis" };
     let base = format!("/{prefix}/{}/{}?limit={PAGE}", resource.api_version, resource.plural);
     let mut objects = Vec::new();
     let mut path = base.clone();
     loop {
-        let mut page = get(client, &path).await.with_context(|| format!("cannot list {}", W::KIND))?;
+        let mut page = get(client, &path).await.with_context(|| format!("cannot list {kind}"))?;
         let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
-        for item in items {
-            objects.push(decode::<W>(item)?);
-        }
+        objects.extend(items);
         match page.pointer("/metadata/continue").and_then(Value::as_str) {
             Some(token) if !token.is_empty() => path = format!("{base}&continue={}", escape(token)),
             _ => return Ok(objects),

@@ -71,6 +71,26 @@ fn another_reason_or_card_changes_the_mark_without_overwrite() {
 }
 
 #[test]
+fn an_end_lies_in_the_future_and_has_whole_seconds() {
+    let now: Timestamp = "2026-11-30T12:00:00.75Z".parse().unwrap();
+    let wish = |expires_in: Option<i64>, expires_at: Option<&str>| TaintArguments {
+        target: "n1/gpu-0".into(),
+        taint: "k:NoSchedule".into(),
+        reason: None,
+        expires_in: expires_in.map(jiff::SignedDuration::from_secs),
+        expires_at: expires_at.map(|text| text.parse().unwrap()),
+        overwrite: false,
+        driver: None,
+    };
+    let text = |wish| expiry(&wish, now).map(|end| end.map(|end| end.to_string()));
+    assert_eq!(text(wish(None, None)), Ok(None));
+    assert_eq!(text(wish(Some(90), None)), Ok(Some("2026-11-30T12:01:30Z".to_owned())));
+    assert_eq!(text(wish(None, Some("2026-12-01T00:00:00Z"))), Ok(Some("2026-12-01T00:00:00Z".to_owned())));
+    assert!(matches!(text(wish(None, Some("2026-11-30T12:00:00Z"))), Err(WishError::Past(_))));
+    assert_eq!(text(wish(Some(i64::MAX), None)), Err(WishError::Never));
+}
+
+#[test]
 fn a_rule_of_somebody_else_is_left_alone() {
     let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), false);
     let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
