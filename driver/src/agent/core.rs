@@ -1,7 +1,7 @@
 //! What the agent knows of its cards, and what follows from it: one value that takes in news and gives out the pool to
 //! publish, the devices to prepare, the report for kubelet, and what to remember. Pure: the moment is an argument.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use taints::Taint;
@@ -9,10 +9,10 @@ use taints::Taint;
 use crate::claims::{Condition, Devices, Hardware, Identity};
 use crate::health::{self, Health, HealthState};
 use crate::inventory::{self, Inventory, NvmlState, Standing, SysfsView};
-use crate::nvml::Update;
+use crate::nvml::{PciAddress, SignalKind, Update};
 use crate::plugin::health::{DeviceReport, Report};
 use crate::policy::Policy;
-use crate::slices::{Attribute, Capacity, Card, Device, Limits, Pool};
+use crate::slices::{Attribute, Capacity, Card, Device, Limits, Pool, StoredTaints};
 use crate::state::Memory;
 
 /// Inventory and health of this node.
@@ -23,6 +23,8 @@ pub struct Core {
     health: Health,
     policy: Policy,
     heard: bool,
+    /// Cards that answered when NVML was opened and whose state was not read since.
+    unread: BTreeSet<PciAddress>,
     reports: BTreeMap<String, (HealthState, String, Timestamp)>,
 }
 
@@ -61,7 +63,15 @@ impl Core {
     /// As it was remembered. The pool's name is the node's.
     #[must_use]
     pub fn new(pool: &str, inventory: Inventory, health: Health, policy: Policy) -> Self {
-        Self { pool: pool.to_owned(), inventory, health, policy, heard: false, reports: BTreeMap::new() }
+        Self {
+            pool: pool.to_owned(),
+            inventory,
+            health,
+            policy,
+            heard: false,
+            unread: BTreeSet::new(),
+            reports: BTreeMap::new(),
+        }
     }
 
     /// The inventory.
@@ -82,14 +92,40 @@ impl Core {
         self.heard
     }
 
+    /// Whether the state of every card that answered was read since NVML was opened. A card that went bad while nobody looked shows
+    /// it only in its state (an XID is not told twice), so before that nothing new is published.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.heard && self.unread.is_empty()
+    }
+
+    /// Gives up on cards whose state is not read in time: one that hangs must not hold up the others.
+    pub fn go_on_unread(&mut self) {
+        self.unread.clear();
+    }
+
     /// Takes in what the NVML room told. `sysfs` is what the bus lists at this moment, where it was asked.
     pub fn observe(&mut self, update: &Update, sysfs: Option<&SysfsView>, now: Timestamp) -> Outcome {
         let first = !std::mem::replace(&mut self.heard, true);
+        self.note_read(update);
         let cards = self.inventory.apply(update, sysfs, now);
         let findings = self.health.observe(update, &self.inventory, &self.policy, now);
         let mut outcome = outcome(&cards, &findings);
         outcome.changed |= first || moves_everything(update);
         outcome
+    }
+
+    fn note_read(&mut self, update: &Update) {
+        match update {
+            Update::Opened { scan, .. } => self.unread = scan.gpus.iter().map(|gpu| gpu.pci).collect(),
+            Update::Discovered { scan } => self.unread.retain(|pci| scan.gpus.iter().any(|gpu| gpu.pci == *pci)),
+            Update::Unavailable { .. } | Update::Released { .. } => self.unread.clear(),
+            Update::Signal(signal) => {
+                if matches!(signal.kind, SignalKind::Snapshot(_) | SignalKind::Hung { .. }) {
+                    self.unread.remove(&signal.pci);
+                }
+            }
+        }
     }
 
     /// Lets time pass.
@@ -99,14 +135,14 @@ impl Core {
         outcome(&cards, &findings)
     }
 
-    /// Takes over the moments that the API server gave to taints which are wanted. Returns whether that was news.
-    pub fn adopt_times(&mut self, stored: &BTreeMap<String, Vec<Taint>>, wanted: &Pool) -> bool {
+    /// Takes over the moments that the API server gave to taints which are wanted, on the very hardware. Returns whether that was news.
+    pub fn adopt_times(&mut self, stored: &BTreeMap<String, StoredTaints>, wanted: &Pool) -> bool {
         let mut news = false;
         for device in wanted.cards.iter().flat_map(|card| &card.devices) {
-            for taint in stored.get(&device.name).into_iter().flatten() {
-                let is_wanted = device.taints.iter().any(|t| t.same_as(taint) && t.value == taint.value);
-                if let Some(at) = taint.time_added.filter(|_| is_wanted) {
-                    news |= self.health.adopt_time(&device.name, &taint.key, &taint.value, &taint.effect, at);
+            let stored = stored.get(&device.name).filter(|stored| stored.are_of(device));
+            for taint in stored.into_iter().flat_map(|stored| &stored.taints) {
+                if device.taints.iter().any(|t| t.same_as(taint) && t.value == taint.value) {
+                    news |= self.health.adopt_time(&self.inventory, &device.name, taint);
                 }
             }
         }

@@ -25,11 +25,11 @@ pub struct LockError {
 }
 
 impl StateLock {
-    /// Waits until no other agent holds the directory.
+    /// Waits until no other agent holds the directory; `waiting` is called each second of it.
     ///
     /// # Errors
     /// When the lock file cannot be made.
-    pub(super) async fn take(dir: &Path) -> Result<Self, LockError> {
+    pub(super) async fn take(dir: &Path, mut waiting: impl FnMut()) -> Result<Self, LockError> {
         let path = dir.join("lock");
         let wrong = |source| LockError { path: path.clone(), source };
         std::fs::create_dir_all(dir).map_err(wrong)?;
@@ -44,6 +44,7 @@ impl StateLock {
             if !std::mem::replace(&mut told, true) {
                 tracing::warn!(path = %path.display(), "another gpu-driver uses this state directory; waiting until it ends");
             }
+            waiting();
             tokio::time::sleep(AGAIN).await;
         }
     }
@@ -58,9 +59,11 @@ mod tests {
     #[tokio::test]
     async fn a_second_agent_waits_for_the_first() {
         let dir = tempfile::tempdir().unwrap();
-        let first = StateLock::take(dir.path()).await.unwrap();
-        assert!(StateLock::take(dir.path()).now_or_never().is_none());
+        let mut waited = 0;
+        let first = StateLock::take(dir.path(), || waited += 1).await.unwrap();
+        assert!(StateLock::take(dir.path(), || waited += 1).now_or_never().is_none());
         drop(first);
-        assert!(StateLock::take(dir.path()).now_or_never().is_some_and(|taken| taken.is_ok()));
+        assert!(StateLock::take(dir.path(), || waited += 1).now_or_never().is_some_and(|taken| taken.is_ok()));
+        assert_eq!(waited, 1);
     }
 }

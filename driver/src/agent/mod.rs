@@ -98,12 +98,25 @@ pub async fn run(
     listening: impl FnOnce(SocketAddr),
     stop: CancellationToken,
 ) -> Result<(), AgentError> {
-    let prepared = start::prepare(&config, listening).await?;
+    let start::Front { web, listener, back } = start::front(&config, listening).await?;
     let mut tasks: Tasks = JoinSet::new();
     // Everything but the plugin stops only after it: calls that are finished need the rest.
     let rest = CancellationToken::new();
-    let start::Prepared { watcher, publisher, saver, plugin, web, listener, claims, _lock } = prepared;
+    let token = rest.clone();
+    tasks.spawn(async move { Ok(crate::http::serve(listener, web, token).await.map(|()| "http")?) });
+    let lock = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        lock = back.lock(&config) => lock?,
+    };
+    spawn(back.prepare(&config)?, &mut tasks, &stop, &rest);
+    let result = finish(tasks, &stop, &rest).await;
+    drop(lock);
+    result
+}
 
+/// Starts every task.
+fn spawn(prepared: start::Prepared, tasks: &mut Tasks, stop: &CancellationToken, rest: &CancellationToken) {
+    let start::Prepared { watcher, publisher, saver, plugin, claims } = prepared;
     let token = rest.clone();
     tasks.spawn(async move {
         watcher.run(token).await;
@@ -123,15 +136,12 @@ pub async fn run(
         claims::sweep::run(claims, token).await;
         Ok("sweep")
     });
-    let token = rest.clone();
-    tasks.spawn(async move { Ok(crate::http::serve(listener, web, token).await.map(|()| "http")?) });
     let (token, last) = (stop.clone(), rest.clone());
     tasks.spawn(async move {
         let served = plugin.run(token).await;
         last.cancel();
         Ok(served.map(|()| "plugin")?)
     });
-    finish(tasks, &stop, &rest).await
 }
 
 /// Waits for all tasks. One that fails, or ends before the end was asked for, ends all.

@@ -32,16 +32,33 @@ use crate::policy::Policy;
 use crate::slices::{Owner, Published, Publisher, SliceApi};
 use crate::state::{Memory, State};
 
+/// What is there before the state directory may be used: enough to answer probes.
+pub(super) struct Front {
+    pub(super) web: Web,
+    pub(super) listener: TcpListener,
+    pub(super) back: Back,
+}
+
+/// What waits for the state directory.
+pub(super) struct Back {
+    policy: Policy,
+    boot_id: String,
+    client: Client,
+    metrics: Arc<Metrics>,
+    outputs: Outputs,
+    inputs: Inputs,
+    published: watch::Sender<Published>,
+    registration: watch::Sender<Registration>,
+    state: watch::Sender<Level>,
+}
+
 /// Every task, ready to run.
 pub(super) struct Prepared {
     pub(super) watcher: Watcher,
     pub(super) publisher: Publisher,
     pub(super) saver: Saver,
     pub(super) plugin: Plugin,
-    pub(super) web: Web,
-    pub(super) listener: TcpListener,
     pub(super) claims: Claims,
-    pub(super) _lock: StateLock,
 }
 
 /// The channels between the tasks: the ends that are read.
@@ -54,8 +71,8 @@ struct Inputs {
     heartbeat: watch::Receiver<Instant>,
 }
 
-/// Reads what the flags name, takes what only one agent may have, and makes the tasks.
-pub(super) async fn prepare(config: &Config, listening: impl FnOnce(SocketAddr)) -> Result<Prepared, AgentError> {
+/// Reads what the flags name, and takes the address of the HTTP server.
+pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -> Result<Front, AgentError> {
     let policy = policy(config.policy.as_deref())?;
     let boot_id = read("--boot-id-file", &config.boot_id_file)?.trim().to_owned();
     let client = connect(&ConnectOptions {
@@ -66,42 +83,61 @@ pub(super) async fn prepare(config: &Config, listening: impl FnOnce(SocketAddr))
     .await?;
     let listener = http::bind(config.listen).await?;
     listening(listener.local_addr().map_err(http::HttpError::Serve)?);
-    let lock = StateLock::take(&config.state_dir).await?;
-    let (state, memory, set_aside) = State::load(&config.state_dir)?;
-    for entry in &set_aside {
-        tracing::error!("{entry}");
-    }
 
     let metrics = Arc::new(Metrics::new());
     let (outputs, inputs) = channels(&config.node_name);
-    let (published_sender, published) = watch::channel(Published::default());
-    let (registration_sender, registration) = watch::channel(Registration::default());
-    let (state_sender, state_level) = watch::channel(Level::Good);
-
-    let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
-    let owner = Owner { driver: config.driver_name.clone(), node: config.node_name.clone() };
-    let api = SliceApi::new(client, owner);
-    let publisher = Publisher::new(api, inputs.wanted, published_sender, metrics.slices.clone());
-    let plugin = Plugin {
-        driver: config.driver_name.clone(),
-        paths: Paths::new(&config.kubelet_root, &config.driver_name),
-        claims: claims.clone(),
-        reports: inputs.report,
-        registration: registration_sender,
-        metrics: metrics.plugin.clone(),
-    };
+    let published = watch::Sender::new(Published::default());
+    let registration = watch::Sender::new(Registration::default());
+    let state = watch::Sender::new(Level::Good);
     let readiness = Readiness {
-        registration,
-        published: published.clone(),
-        nvml: inputs.nvml,
-        state: state_level,
-        heartbeat: inputs.heartbeat,
+        registration: registration.subscribe(),
+        published: published.subscribe(),
+        nvml: inputs.nvml.clone(),
+        state: state.subscribe(),
+        heartbeat: inputs.heartbeat.clone(),
     };
-    let failures = metrics.health.save_failures.clone();
-    let watcher = watcher(config, boot_id, policy, memory, outputs, published, &metrics);
-    let saver = Saver { state, memory: inputs.memory, level: state_sender, failures };
-    let web = Web { metrics, readiness };
-    Ok(Prepared { watcher, publisher, saver, plugin, web, listener, claims, _lock: lock })
+    let web = Web { metrics: metrics.clone(), readiness };
+    let back = Back { policy, boot_id, client, metrics, outputs, inputs, published, registration, state };
+    Ok(Front { web, listener, back })
+}
+
+impl Back {
+    /// Waits until no other agent uses the state directory. Meanwhile this one is alive and not ready.
+    pub(super) async fn lock(&self, config: &Config) -> Result<StateLock, AgentError> {
+        let dir = config.state_dir.display();
+        let lock = StateLock::take(&config.state_dir, || {
+            let why = format!("another gpu-driver uses {dir}; this one begins when that one has ended");
+            self.state.send_replace(Level::Failed(why));
+            self.outputs.heartbeat.send_replace(Instant::now());
+        });
+        let lock = lock.await?;
+        self.state.send_replace(Level::Good);
+        Ok(lock)
+    }
+
+    /// Reads what is remembered, and makes the tasks.
+    pub(super) fn prepare(self, config: &Config) -> Result<Prepared, AgentError> {
+        let (state, memory, set_aside) = State::load(&config.state_dir)?;
+        for entry in &set_aside {
+            tracing::error!("{entry}");
+        }
+        let Self { policy, boot_id, client, metrics, outputs, inputs, published, registration, state: level } = self;
+        let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
+        let owner = Owner { driver: config.driver_name.clone(), node: config.node_name.clone() };
+        let told = published.subscribe();
+        let publisher = Publisher::new(SliceApi::new(client, owner), inputs.wanted, published, metrics.slices.clone());
+        let plugin = Plugin {
+            driver: config.driver_name.clone(),
+            paths: Paths::new(&config.kubelet_root, &config.driver_name),
+            claims: claims.clone(),
+            reports: inputs.report,
+            registration,
+            metrics: metrics.plugin.clone(),
+        };
+        let saver = Saver { state, memory: inputs.memory, level, failures: metrics.health.save_failures.clone() };
+        let watcher = watcher(config, boot_id, policy, memory, outputs, told, &metrics);
+        Ok(Prepared { watcher, publisher, saver, plugin, claims })
+    }
 }
 
 fn watcher(
@@ -138,6 +174,8 @@ fn watcher(
         sysfs_root: config.sysfs_root.clone(),
         sysfs_interval: poll,
         sysfs_look: None,
+        unshared: false,
+        read_by: Instant::now(),
     }
 }
 

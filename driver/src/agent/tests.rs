@@ -295,7 +295,48 @@ async fn a_second_agent_waits_until_the_first_has_ended() {
     let first = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
     let second = node.start().await;
+    let waiting = |code, text: &str| code == 503 && text.contains("[-]state failed: another gpu-driver uses");
+    second.until_told("/readyz", waiting).await;
+    second.until_told("/healthz", |code, _| code == 200).await;
     first.end().await;
     node.register().await;
+    second.until_told("/readyz", |code, _| code == 200).await;
     second.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_waits_for_the_first_ends_at_once_when_told() {
+    let node = Node::new().await;
+    let first = node.start().await;
+    node.server.until(|slices| devices(slices) == 8).await;
+    let second = node.start().await;
+    second.until_told("/readyz", |_, text| text.contains("another gpu-driver uses")).await;
+    second.stop.cancel();
+    tokio::time::timeout(Duration::from_secs(5), second.task).await.unwrap().unwrap().unwrap();
+    first.end().await;
+}
+
+/// What happened while nobody watched shows in a card's state only; no pod may be put on it in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_publish_holds_the_taints_of_cards_that_went_bad_before_the_start() {
+    let mut node = Node::new().await;
+    node.change(|control| control.gpu_mut(CARDS[1]).unwrap().health.recovery_action = Some(1));
+    let agent = node.start().await;
+    let first = node.server.until(|slices| devices(slices) == 8).await;
+    assert_eq!(taints(&first), [format!("{} recovery=gpu-reset:NoSchedule @1970-01-01T00:16:40Z", name(1))]);
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_card_that_hangs_at_the_start_does_not_hold_up_the_others() {
+    let mut node = Node::new().await;
+    node.change(|control| {
+        control.gpu_mut(CARDS[1]).unwrap().faults.push(nvidia_ml::control::Fault::hang("nvmlDeviceGetTemperature"));
+        control.gpu_mut(CARDS[2]).unwrap().health.recovery_action = Some(1);
+    });
+    let agent = node.start().await;
+    let first = node.server.until(|slices| devices(slices) == 8).await;
+    assert_eq!(taints(&first), [format!("{} recovery=gpu-reset:NoSchedule @1970-01-01T00:16:40Z", name(2))]);
+    node.change(|control| control.gpu_mut(CARDS[1]).unwrap().faults.clear());
+    agent.end().await;
 }

@@ -27,6 +27,8 @@ const TICK: Duration = Duration::from_secs(1);
 const BATCH: usize = 256;
 /// Listing the PCI bus takes milliseconds; a kernel in trouble must not hold up the news of all cards.
 const SYSFS: Duration = Duration::from_secs(2);
+/// How long the first readings of all cards may take after NVML was opened. A card that hangs must not hold up the others.
+const FIRST_READINGS: Duration = Duration::from_millis(500);
 /// How long the NVML room may take to let everything go at the end. A hung call would hold it up for longer; it ends with the process.
 const RELEASE: Duration = Duration::from_secs(3);
 
@@ -58,6 +60,10 @@ pub(super) struct Watcher {
     pub(super) metrics: HealthMetrics,
     pub(super) sysfs_root: PathBuf,
     pub(super) sysfs_interval: Duration,
+    /// Something changed that is not shared yet.
+    pub(super) unshared: bool,
+    /// Until when the first readings after an opening are waited for.
+    pub(super) read_by: Instant,
     /// A look at the PCI bus that has not ended yet.
     pub(super) sysfs_look: Option<JoinHandle<Result<SysfsView, SysfsError>>>,
 }
@@ -81,6 +87,11 @@ impl Watcher {
                     Err(_) => break,
                 },
                 _ = tick.tick() => self.pass(None),
+                () = tokio::time::sleep_until(self.read_by), if self.core.heard() && !self.core.is_read() => {
+                    tracing::warn!("not every GPU was read in time; publishing what is known");
+                    self.core.go_on_unread();
+                    self.follow(&Outcome::default());
+                }
                 _ = sysfs.tick(), if self.core.heard() => {
                     let view = self.read_sysfs().await;
                     self.pass(view.as_ref());
@@ -104,6 +115,9 @@ impl Watcher {
 
     async fn take(&mut self, update: Update) -> Outcome {
         self.count(&update);
+        if matches!(update, Update::Opened { .. }) {
+            self.read_by = Instant::now() + FIRST_READINGS;
+        }
         let sysfs = match update {
             Update::Opened { .. } | Update::Discovered { .. } => self.read_sysfs().await,
             Update::Unavailable { .. } | Update::Released { .. } | Update::Signal(_) => None,
@@ -134,7 +148,9 @@ impl Watcher {
         for text in &outcome.told {
             tracing::info!("{text}");
         }
-        if (outcome.changed || outcome.persist) && self.core.heard() {
+        self.unshared |= outcome.changed || outcome.persist;
+        if self.unshared && self.core.is_read() {
+            self.unshared = false;
             let limits = self.published.borrow().limits.unwrap_or(Limits::CURRENT);
             let View { pool, devices, report } = self.core.view(&limits, now());
             self.count_taints(&pool);

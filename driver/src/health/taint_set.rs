@@ -44,8 +44,8 @@ impl Default for Limits {
     }
 }
 
-/// Device, key, value, effect: a taint that must keep its time.
-pub(super) type StampKey = (String, String, String, Effect);
+/// Device, UUID, key, value, effect: a taint that must keep its time. Another card under the same name begins anew.
+pub(super) type StampKey = (String, Option<String>, String, String, Effect);
 
 /// When the API server says that a taint was added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,19 +53,22 @@ pub(super) type StampKey = (String, String, String, Effect);
 pub struct Stamp {
     /// Name of the device.
     pub device: String,
+    /// UUID of the card or partition that had the name; `None` for a card that never answered.
+    #[serde(default)]
+    pub uuid: Option<String>,
     /// The taint with its time.
     pub taint: Taint,
 }
 
 impl Stamp {
     pub(super) fn from_entry((key, at): (&StampKey, &Timestamp)) -> Self {
-        let (device, key, value, effect) = key.clone();
-        Self { device, taint: Taint { key, value, effect, time_added: Some(*at) } }
+        let (device, uuid, key, value, effect) = key.clone();
+        Self { device, uuid, taint: Taint { key, value, effect, time_added: Some(*at) } }
     }
 
     pub(super) fn into_entry(self) -> (StampKey, Timestamp) {
         let Taint { key, value, effect, time_added } = self.taint;
-        ((self.device, key, value, effect), time_added.unwrap_or(Timestamp::UNIX_EPOCH))
+        ((self.device, self.uuid, key, value, effect), time_added.unwrap_or(Timestamp::UNIX_EPOCH))
     }
 }
 
@@ -85,10 +88,10 @@ impl Health {
             let all = self.wanted(device, inventory, intents);
             let mut taints = fold(&all, &self.config.domain, limits);
             for taint in all.iter().chain(&taints) {
-                alive.insert(stamp_key(&device.name, taint));
+                alive.insert(stamp_key(device, taint));
             }
             for taint in &mut taints {
-                taint.time_added = self.stamps.get(&stamp_key(&device.name, taint)).copied();
+                taint.time_added = self.stamps.get(&stamp_key(device, taint)).copied();
             }
             wanted.insert(device.name.clone(), taints);
         }
@@ -96,11 +99,11 @@ impl Health {
         wanted
     }
 
-    /// Takes the time that the API server stored for a taint, and says whether that was news: save the record then. Later
-    /// writes repeat it, so that deadlines which count from it do not move.
-    pub fn adopt_time(&mut self, device: &str, key: &str, value: &str, effect: &Effect, at: Timestamp) -> bool {
-        let key = (device.to_owned(), key.to_owned(), value.to_owned(), effect.clone());
-        self.stamps.insert(key, at) != Some(at)
+    /// Takes the time that the API server stored for a taint of the hardware that is the device now, and says whether that was
+    /// news: save the record then. Later writes repeat it, so that deadlines which count from it do not move.
+    pub fn adopt_time(&mut self, inventory: &Inventory, device: &str, taint: &Taint) -> bool {
+        let (Some(device), Some(at)) = (inventory.device(device), taint.time_added) else { return false };
+        self.stamps.insert(stamp_key(device, taint), at) != Some(at)
     }
 
     /// Findings of the device's hardware and intents for it, the worst first.
@@ -118,8 +121,8 @@ impl Health {
     }
 }
 
-fn stamp_key(device: &str, taint: &Taint) -> StampKey {
-    (device.to_owned(), taint.key.clone(), taint.value.clone(), taint.effect.clone())
+fn stamp_key(device: &Device, taint: &Taint) -> StampKey {
+    (device.name.clone(), device.uuid.clone(), taint.key.clone(), taint.value.clone(), taint.effect.clone())
 }
 
 fn is_meant(intent: &Intent, device: &Device) -> bool {

@@ -264,8 +264,8 @@ impl<'a> Watcher<'a> {
             if has_changed {
                 self.registration = Registration::Off { next_try: Instant::now() };
             }
-        } else if matches!(self.registration, Registration::On(_)) {
-            self.registration = Registration::Off { next_try: Instant::now() };
+        } else {
+            self.unregister();
         }
         if has_changed {
             self.shared.look_again.notify_one();
@@ -276,9 +276,21 @@ impl<'a> Watcher<'a> {
     /// a set from before still gets events.
     fn note_energy(&mut self, energy_mj: Option<u64>) {
         if energy_mj.zip(self.energy_mj).is_some_and(|(now, before)| now < before) {
-            self.registration = Registration::Off { next_try: Instant::now() };
+            self.unregister();
         }
         self.energy_mj = energy_mj.or(self.energy_mj);
+    }
+
+    /// Gives the set up. What lies in it was raised before, and nothing raises it again: it is told first.
+    fn unregister(&mut self) {
+        let off = Registration::Off { next_try: Instant::now() };
+        match std::mem::replace(&mut self.registration, off) {
+            Registration::On(set) => {
+                let (events, _) = collect(&set, Duration::ZERO);
+                events.into_iter().for_each(|event| self.tell(SignalKind::Event(event)));
+            }
+            tried @ Registration::Off { .. } => self.registration = tried,
+        }
     }
 
     /// A card that does not answer is probed sooner than a healthy one is polled, but ever more slowly.

@@ -29,6 +29,28 @@ struct Adopted {
     got: Vec<Device>,
 }
 
+/// The taints of a device as the server holds them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredTaints {
+    uuid: Option<String>,
+    /// With the moments that the server's clock gave them.
+    pub taints: Vec<Taint>,
+}
+
+impl StoredTaints {
+    /// Of a device as it is stored.
+    #[must_use]
+    pub fn of(device: &Device) -> Self {
+        Self { uuid: device.text(UUID).map(ToOwned::to_owned), taints: device.taints.clone() }
+    }
+
+    /// Whether they were put on the hardware that `device` is, as far as both tell: a name may mean another card by now.
+    #[must_use]
+    pub fn are_of(&self, device: &Device) -> bool {
+        same_uuid(self.uuid.as_deref(), device.text(UUID))
+    }
+}
+
 /// What the server left out of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
@@ -109,9 +131,9 @@ impl Mirror {
 
     /// The taints of each device as the server holds them, with their moments.
     #[must_use]
-    pub fn taints(&self) -> BTreeMap<String, Vec<Taint>> {
+    pub fn taints(&self) -> BTreeMap<String, StoredTaints> {
         let devices = self.stored.values().flat_map(|slice| &slice.devices);
-        devices.map(|device| (device.name.clone(), device.taints.clone())).collect()
+        devices.map(|device| (device.name.clone(), StoredTaints::of(device))).collect()
     }
 
     /// Taints of the wish that the server does not keep.
@@ -150,7 +172,11 @@ fn is_newer(version: &str, than: &str) -> bool {
 }
 
 fn same_card(a: &Device, b: &Device) -> bool {
-    match (a.text(UUID), b.text(UUID)) {
+    same_uuid(a.text(UUID), b.text(UUID))
+}
+
+fn same_uuid(a: Option<&str>, b: Option<&str>) -> bool {
+    match (a, b) {
         (Some(a), Some(b)) => a == b,
         _ => true,
     }
@@ -263,7 +289,7 @@ mod tests {
         assert_eq!(mirror.plan(&mirror.with_times(wanted.clone())), []);
         let other_time = vec![vec![device("GPU-a", &[("k", Some(3))])]];
         assert_eq!(mirror.plan(&other_time).len(), 1, "a persisted moment is put back");
-        assert_eq!(mirror.taints()["gpu-0"][0].time_added.map(Timestamp::as_second), Some(7));
+        assert_eq!(mirror.taints()["gpu-0"].taints[0].time_added.map(Timestamp::as_second), Some(7));
     }
 
     #[test]

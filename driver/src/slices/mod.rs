@@ -21,6 +21,7 @@ pub mod validate;
 
 pub use api::{Owner, SliceApi, SliceError};
 pub use limits::Limits;
+pub use mirror::StoredTaints;
 pub use model::{Attribute, Capacity, Card, Device, Pool};
 pub use publisher::{Published, Publisher};
 pub use validate::Problem;

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt};
-use taints::Taint;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::api::{Heard, News, SliceApi, SliceError};
 use super::backoff::{Backoff, RepairPace};
 use super::limits::Limits;
-use super::mirror::{Dropped, Mirror};
+use super::mirror::{Dropped, Mirror, StoredTaints};
 use super::model::{Device, Pool};
 use super::pack::pack;
 use super::plan::Step;
@@ -57,7 +56,7 @@ pub struct Published {
     /// What the server accepts, once it was asked.
     pub limits: Option<Limits>,
     /// The taints of each device as the server holds them, with the moments that its clock gave them.
-    pub taints: Arc<BTreeMap<String, Vec<Taint>>>,
+    pub taints: Arc<BTreeMap<String, StoredTaints>>,
 }
 
 /// The publisher. Owns every ResourceSlice of its driver on its node.

@@ -11,6 +11,7 @@ use crate::inventory::{InventoryRecord, SeenVersions};
 fn memory() -> Memory {
     let stamp = Stamp {
         device: "gpu-0000-3b-00-0".into(),
+        uuid: Some("GPU-a".into()),
         taint: Taint {
             key: "gpu.devicetaint.dev/xid".into(),
             value: "79".into(),

@@ -9,9 +9,9 @@ use crate::inventory::Inventory;
 use crate::inventory::testkit::{
     at, bus, gpu, healthy, missing, name, opened, opened_with, partitioned, read, scan, uuid, xid,
 };
-use crate::nvml::{Code, OpenError, Update};
+use crate::nvml::{Code, GpuReading, OpenError, Signal, Update};
 use crate::policy::Policy;
-use crate::slices::Limits;
+use crate::slices::{Device, Limits, StoredTaints};
 use crate::state::Memory;
 
 fn core(memory: Memory, now: i64) -> Core {
@@ -116,7 +116,7 @@ fn the_moment_that_the_server_gave_is_repeated_after_a_restart() {
     assert_eq!(wanted.cards[0].devices[0].taints[0].time_added, None, "no clock of this node goes into a taint");
     let mut stored = wanted.cards[0].devices[0].clone();
     stored.taints[0].time_added = Some(at(6));
-    let stored = [(stored.name, stored.taints)].into();
+    let stored = [(stored.name.clone(), StoredTaints::of(&stored))].into();
     assert!(before.adopt_times(&stored, &wanted));
     assert!(!before.adopt_times(&stored, &wanted), "that is no news any more");
     view(&mut before, 7);
@@ -135,7 +135,57 @@ fn the_moment_of_a_taint_that_is_not_wanted_is_not_taken() {
         effect: taints::Effect::NoSchedule,
         time_added: Some(at(1)),
     };
-    assert!(!core.adopt_times(&[(name(0), vec![foreign])].into(), &wanted));
+    let stored = Device { taints: vec![foreign], ..wanted.cards[0].devices[0].clone() };
+    assert!(!core.adopt_times(&[(name(0), StoredTaints::of(&stored))].into(), &wanted));
+}
+
+/// The same taint on another card under the same name is a new taint: whoever tolerates it for a time has all of that time.
+#[test]
+fn a_card_swapped_under_the_same_taint_begins_anew() {
+    let mut core = running(1);
+    core.observe(&xid(0, 79), None, at(5));
+    let wanted = view(&mut core, 5).pool;
+    let mut old = wanted.cards[0].devices[0].clone();
+    old.taints[0].time_added = Some(at(6));
+    let stored = [(name(0), StoredTaints::of(&old))].into();
+    assert!(core.adopt_times(&stored, &wanted));
+
+    let other = GpuReading { uuid: "GPU-other".to_owned(), ..gpu(0) };
+    core.observe(&Update::Discovered { scan: scan(vec![other]) }, Some(&bus([0])), at(50));
+    let fault = match xid(0, 79) {
+        Update::Signal(signal) => Update::Signal(Signal { uuid: Some("GPU-other".to_owned()), ..signal }),
+        other => other,
+    };
+    core.observe(&fault, None, at(50));
+    let wanted = view(&mut core, 50).pool;
+    assert_eq!(wanted.cards[0].devices[0].taints.len(), 1);
+    assert_eq!(wanted.cards[0].devices[0].taints[0].time_added, None);
+    assert!(!core.adopt_times(&stored, &wanted), "what the server still holds is of the old card");
+    assert_eq!(view(&mut core, 51).pool.cards[0].devices[0].taints[0].time_added, None);
+}
+
+#[test]
+fn nothing_is_published_until_every_card_that_answers_was_read() {
+    let mut core = core(Memory::default(), 0);
+    let lost = crate::nvml::Scan {
+        count: Ok(3),
+        missing: vec![missing(2, Code::GPU_IS_LOST)],
+        ..scan((0..2).map(gpu).collect())
+    };
+    core.observe(&opened_with(lost), Some(&bus(0..3)), at(0));
+    assert!(core.heard() && !core.is_read());
+    core.observe(&read(0, healthy()), None, at(0));
+    assert!(!core.is_read(), "one card is not read yet");
+    core.observe(&read(1, healthy()), None, at(0));
+    assert!(core.is_read(), "the lost card cannot be read, and is not waited for");
+
+    core.observe(&opened(vec![gpu(0), gpu(1)]), Some(&bus(0..2)), at(9));
+    assert!(!core.is_read(), "NVML was opened again, and nobody saw what happened meanwhile");
+    core.go_on_unread();
+    assert!(core.is_read());
+    core.observe(&opened(vec![gpu(0), gpu(1)]), Some(&bus(0..2)), at(10));
+    core.observe(&unavailable(), None, at(11));
+    assert!(core.is_read(), "NVML is away again: that is what there is to publish");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use taints::{Effect, Taint};
 
-use super::{Node, time_added};
+use super::{Node, stamp, time_added};
 use crate::health::{Intent, Limits};
 use crate::inventory::testkit::{absent, asking, at, gpu, healthy, name, opened, read, scan, uuid, xid};
 use crate::nvml::{Presence, Reading, Update};
@@ -75,8 +75,7 @@ fn an_old_server_gets_no_informative_taints() {
 #[test]
 fn a_stamp_stays_while_the_taint_does_and_no_longer() {
     let mut node = Node::with(1);
-    let key = "gpu.devicetaint.dev/lost";
-    let adopt = |node: &mut Node, seconds| node.health.adopt_time(&name(0), key, "", &Effect::NoSchedule, at(seconds));
+    let adopt = |node: &mut Node, seconds| stamp(node, &name(0), "lost", "", Effect::NoSchedule, seconds);
     node.see(&read(0, absent(Presence::Lost)), 0);
     assert_eq!(time_added(&mut node, &name(0)), [None]);
     assert!(adopt(&mut node, 1));
@@ -93,7 +92,7 @@ fn a_stamp_stays_while_the_taint_does_and_no_longer() {
 fn what_an_old_server_does_not_show_keeps_its_stamp() {
     let mut node = Node::with(1);
     node.see(&xid(0, 69), 0);
-    node.health.adopt_time(&name(0), "gpu.devicetaint.dev/xid", "69", &Effect::None, at(1));
+    stamp(&mut node, &name(0), "xid", "69", Effect::None, 1);
     node.sets(&[], &Limits { max_taints: 4, none_effect: false });
     assert_eq!(time_added(&mut node, &name(0)), [Some(at(1))]);
 }

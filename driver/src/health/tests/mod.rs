@@ -131,3 +131,17 @@ pub(super) fn config(boot_id: &str) -> HealthConfig {
 pub(super) fn time_added(node: &mut Node, device: &str) -> Vec<Option<Timestamp>> {
     node.sets(&[], &Limits::default())[device].iter().map(|taint| taint.time_added).collect()
 }
+
+/// The API server stored a taint of the device with this time.
+pub(super) fn stamp(
+    node: &mut Node,
+    device: &str,
+    key: &str,
+    value: &str,
+    effect: taints::Effect,
+    seconds: i64,
+) -> bool {
+    let key = format!("gpu.devicetaint.dev/{key}");
+    let taint = Taint { key, value: value.to_owned(), effect, time_added: Some(at(seconds)) };
+    node.health.adopt_time(&node.inventory, device, &taint)
+}

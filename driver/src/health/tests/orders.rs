@@ -155,7 +155,8 @@ proptest! {
         let before = hardware(&mut node);
         for (device, taints) in node.sets(&[], &Limits::default()) {
             for taint in taints {
-                node.health.adopt_time(&device, &taint.key, &taint.value, &taint.effect, super::at(now));
+                let stored = taints::Taint { time_added: Some(super::at(now)), ..taint };
+                node.health.adopt_time(&node.inventory, &device, &stored);
             }
         }
         node.restart("boot-1", now);

@@ -1,6 +1,6 @@
 //! The field reports, each with its small input.
 
-use super::{Node, shipped, time_added};
+use super::{Node, shipped, stamp, time_added};
 use crate::health::{FindingEventKind, HealthState};
 use crate::inventory::testkit::{
     absent, after_reset, asking, at, gpu, healthy, name, opened, opened_with, partitioned, read, scan, unidentified,
@@ -179,8 +179,7 @@ fn f14_a_restart_keeps_finding_and_time() {
     broken.remapped_rows.failed = Reading::Value(true);
     node.see(&xid(0, 64), 0);
     node.see(&read(0, broken.clone()), 1);
-    let key = "gpu.devicetaint.dev/memory";
-    assert!(node.health.adopt_time(&name(0), key, "remap-failed", &taints::Effect::NoSchedule, at(2)));
+    assert!(stamp(&mut node, &name(0), "memory", "remap-failed", taints::Effect::NoSchedule, 2));
     node.restart("boot-1", 60);
     node.see(&opened(vec![gpu(0)]), 61);
     assert_eq!(time_added(&mut node, &name(0)), [Some(at(2))]);

@@ -125,7 +125,7 @@ async fn a_taint_is_one_patch_whose_moment_is_repeated_later() {
     let times: Vec<_> = [3, 4].map(|n| slices[0]["spec"]["devices"][n]["taints"][0]["timeAdded"].clone()).into();
     assert_eq!(times, [json!("1970-01-01T00:16:40Z"), json!("1970-01-01T00:33:20Z")]);
     assert!(slices.iter().all(|slice| slice["spec"]["pool"]["generation"] == 1));
-    let told = bench.published.borrow().taints["gpu-3"][0].time_added;
+    let told = bench.published.borrow().taints["gpu-3"].taints[0].time_added;
     assert_eq!(told.map(jiff::Timestamp::as_second), Some(1_000));
     bench.end().await;
 }
@@ -138,7 +138,7 @@ async fn wiped_slices_come_back_with_their_moments() {
     bench.synced().await;
     bench.server.set_clock(5_000);
     let mut remembered = big(&[3]);
-    let at = bench.published.borrow().taints["gpu-3"][0].time_added;
+    let at = bench.published.borrow().taints["gpu-3"].taints[0].time_added;
     remembered.cards[3].devices[0].taints[0].time_added = at;
     bench.want(remembered);
     bench.server.wipe();
