@@ -353,7 +353,7 @@ fn a_reason_says_who_made_the_mark_and_why_on_one_line() {
         };
         World::new().rule(mark).judge().reasons[0].to_string()
     };
-    insta::assert_snapshot!(told(Some("ada"), Some("replace\na fan")), @r#"device d/n/g0 (claim ns/c, request r) has taint k=v:NoExecute (by DeviceTaintRule maintenance of ada: "replace a fan"), not tolerated (no toleration has its key), leaves at 1970-01-01T00:00:20Z"#);
+    insta::assert_snapshot!(told(Some("ada"), Some("replace\na fan")), @r#"device d/n/g0 (claim ns/c, request r) has taint k=v:NoExecute (by DeviceTaintRule maintenance of ada: "replace a fan"), not tolerated (the claim has no toleration for this key), leaves at 1970-01-01T00:00:20Z"#);
     assert!(told(Some("ada"), None).contains("(by DeviceTaintRule maintenance of ada), "));
     assert!(told(None, Some("fan")).contains("(by DeviceTaintRule maintenance: \"fan\"), "));
     assert!(told(None, Some(&"x".repeat(5000))).len() < 400);

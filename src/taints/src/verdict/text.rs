@@ -72,7 +72,7 @@ impl Display for Tolerance {
                 write!(f, "tolerated for {seconds}s by {by}")
             }
             Self::No { nearest: Some(nearest) } => write!(f, "not tolerated ({nearest})"),
-            Self::No { nearest: None } => f.write_str("not tolerated (no toleration has its key)"),
+            Self::No { nearest: None } => f.write_str("not tolerated"),
         }
     }
 }
@@ -85,6 +85,13 @@ impl Display for Reason {
             write!(f, " ({})", self.origin)?;
         }
         write!(f, ", {}", self.tolerance)?;
+        // Where a person would have to add one: tolerations of devices are the claim's, those of the node the pod's.
+        if self.tolerance == (Tolerance::No { nearest: None }) {
+            match &self.subject {
+                Subject::Node { .. } => f.write_str(" (the pod has no toleration for this key)")?,
+                Subject::Device { .. } => f.write_str(" (the claim has no toleration for this key)")?,
+            }
+        }
         match self.deadline {
             Some(deadline) => write!(f, ", leaves at {deadline:.0}"),
             None => Ok(()),
