@@ -113,6 +113,12 @@ impl Cdi {
         write().map_err(|source| CdiError { verb: "write", path: path.clone(), source })
     }
 
+    /// Whether the spec of a claim is there.
+    #[must_use]
+    pub fn has(&self, uid: &str) -> bool {
+        self.path(uid).exists()
+    }
+
     /// Removes the spec of a claim. One that is not there is fine.
     ///
     /// # Errors

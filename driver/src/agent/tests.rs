@@ -243,6 +243,22 @@ async fn without_nvml_an_empty_pool_is_published_and_cards_appear_when_it_comes(
     agent.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_gpus_says_so_and_a_card_that_is_plugged_in_appears() {
+    let mut node = Node::new().await;
+    let cards = std::mem::take(&mut node.control.gpus);
+    node.change(|_| ());
+    let agent = node.start().await;
+    let slices = node.server.until(|slices| slices.len() == 1).await;
+    assert_eq!(devices(&slices), 0);
+    agent.until_told("/readyz", |_, text| text.contains("[!]nvml degraded: NVML works and lists no GPU")).await;
+    agent.until_told("/metrics", |_, text| text.contains("nvml_state{state=\"no-gpus\"} 1")).await;
+    node.change(|control| control.gpus = cards);
+    node.server.until(|slices| devices(slices) == 8).await;
+    agent.until_told("/readyz", |_, text| text.contains("[+]nvml ok")).await;
+    agent.end().await;
+}
+
 /// Field report F15 over a real connection: the API server answers 409, 500, and not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_publish_is_retried_and_shows() {

@@ -14,7 +14,7 @@ use super::core::{Core, Outcome, View};
 use super::share;
 use crate::claims::Devices;
 use crate::http_checks::Level;
-use crate::inventory::{NvmlState, SysfsError, SysfsView, read_sysfs};
+use crate::inventory::{Inventory, NvmlState, SysfsError, SysfsView, read_sysfs};
 use crate::metrics::HealthMetrics;
 use crate::nvml::{Known, SignalKind, Supervisor, Update};
 use crate::plugin::health::Report;
@@ -31,6 +31,9 @@ const SYSFS: Duration = Duration::from_secs(2);
 const FIRST_READINGS: Duration = Duration::from_millis(500);
 /// How long the NVML room may take to let everything go at the end. A hung call would hold it up for longer; it ends with the process.
 const RELEASE: Duration = Duration::from_secs(3);
+
+/// Told where a working NVML lists nothing and nothing was seen before.
+const NO_GPUS: &str = "NVML works and lists no GPU; the pool is empty. Check lspci and the driver's kernel log, or keep the agent off this node";
 
 /// Where the watcher's findings go.
 pub(super) struct Outputs {
@@ -192,12 +195,10 @@ impl Watcher {
     }
 
     fn tell_nvml(&mut self, update: &Update) {
-        let (state, level) = match self.core.inventory().nvml() {
-            NvmlState::Open => ("open", Level::Good),
-            NvmlState::Unopened => ("unopened", Level::Degraded("not opened yet".to_owned())),
-            NvmlState::Unavailable(why) => ("unavailable", Level::Degraded(why.clone())),
-            NvmlState::Released => ("released", Level::Degraded("let go on request".to_owned())),
-        };
+        let (state, level) = nvml_level(self.core.inventory());
+        if state == "no-gpus" && *self.outputs.nvml.borrow() != level {
+            tracing::warn!("{NO_GPUS}");
+        }
         if let Update::Unavailable { error, attempt, retry_in } = update {
             let repeated = *self.outputs.nvml.borrow() == level;
             if repeated {
@@ -258,6 +259,18 @@ impl Watcher {
             .replace(taints.into_iter().map(|((key, effect), count)| (vec![("key", key), ("effect", effect)], count)));
         let findings = self.core.findings_by_key();
         self.metrics.findings.replace(findings.iter().map(|(key, count)| (vec![("key", key.as_str())], *count)));
+    }
+}
+
+/// What a person should know of NVML, with a name for metrics.
+fn nvml_level(inventory: &Inventory) -> (&'static str, Level) {
+    let degraded = |why: &str| Level::Degraded(why.to_owned());
+    match inventory.nvml() {
+        NvmlState::Open if inventory.cards().next().is_none() => ("no-gpus", degraded(NO_GPUS)),
+        NvmlState::Open => ("open", Level::Good),
+        NvmlState::Unopened => ("unopened", degraded("not opened yet")),
+        NvmlState::Unavailable(why) => ("unavailable", degraded(why)),
+        NvmlState::Released => ("released", degraded("let go on request")),
     }
 }
 

@@ -144,6 +144,16 @@ impl Claims {
         }
     }
 
+    /// Writes the CDI specs anew that somebody removed while their claims are prepared. Kubelet remembers the ids that it was answered and does
+    /// not ask again, so no container that starts later would find them.
+    pub async fn restore_specs(&self) {
+        for claim in self.known() {
+            if let Err(error) = self.0.clone().restore_spec(&claim).await {
+                tracing::warn!(%claim, %error, "the claim's CDI spec is gone and cannot be written anew yet");
+            }
+        }
+    }
+
     /// Waits until all work that was begun is done.
     pub async fn drain(&self) {
         self.0.tasks.close();
@@ -226,6 +236,21 @@ impl Inner {
         let devices = record.devices.clone();
         self.remember(record);
         Ok(devices)
+    }
+
+    /// Of this boot only: after a reboot no container runs, and kubelet asks again for each that is to start.
+    async fn restore_spec(self: Arc<Self>, claim: &ClaimRef) -> Result<(), ClaimError> {
+        let _turn = self.turn(&claim.uid).await?;
+        let scope = &self.config.scope;
+        let record = self.book.lock().records.get(&claim.uid).cloned();
+        let stands = |record: &Record| record.state == State::Completed && record.boot_id == scope.boot_id;
+        let Some(record) = record.filter(stands).filter(|record| !self.config.cdi.has(&record.uid)) else {
+            return Ok(());
+        };
+        let record = replay(&record, &*self.devices().await?, scope)?;
+        self.repeat(record).await?;
+        tracing::warn!(%claim, "somebody removed the claim's CDI spec; wrote it anew");
+        Ok(())
     }
 
     async fn carry_out(self: &Arc<Self>, claim: &ClaimRef, devices: Vec<PreparedDevice>) -> Prepared {

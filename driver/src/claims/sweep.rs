@@ -1,4 +1,5 @@
-//! Cleans up after claims for which kubelet never sent unprepare: its data was lost, or a call came out of order.
+//! Cleans up after claims for which kubelet never sent unprepare (its data was lost, or a call came out of order), and puts back what
+//! somebody removed from claims that are prepared.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,6 +17,10 @@ pub const INTERVAL: Duration = Duration::from_secs(600);
 pub async fn run(claims: Claims, stop: CancellationToken) {
     let mut gone_before = BTreeSet::new();
     loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = claims.restore_specs() => {}
+        }
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}

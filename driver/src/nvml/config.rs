@@ -65,7 +65,7 @@ impl Default for Timing {
             rescan: Duration::from_secs(60),
             call_deadline: Duration::from_secs(10),
             scan_patience: Duration::from_secs(2),
-            open_deadline: Duration::from_secs(30),
+            open_deadline: Duration::from_secs(10),
             first_retry: Duration::from_secs(1),
             longest_retry: Duration::from_secs(60),
             looks_after_event: vec![Duration::from_secs(2), Duration::from_secs(10)],

@@ -12,12 +12,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 
-use super::Repaired;
+use super::{BEGIN_WITHIN, Repaired};
 
 /// How long to wait after an error of the process or the machine (too many open files, no memory): the same call at once would fail again.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The connections of a listener, each behind a [`Repaired`]. Never ends, and never yields an error.
+/// The connections of a listener, each behind a [`Repaired`] that ends after [`BEGIN_WITHIN`] of silence at its begin. Never ends, and never
+/// yields an error.
 pub fn incoming(listener: UnixListener) -> Incoming {
     Incoming { accept: listener, pause: None }
 }
@@ -52,7 +53,9 @@ impl<A: Accept + Unpin> Stream for Incoming<A> {
                 this.pause = None;
             }
             match ready!(this.accept.poll_connection(context)) {
-                Ok(stream) => return Poll::Ready(Some(Ok(Repaired::new(stream)))),
+                Ok(stream) => {
+                    return Poll::Ready(Some(Ok(Repaired::new(stream).begin_within(BEGIN_WITHIN))));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection, going on");
                     this.pause = (!concerns_one_connection(&error)).then(|| Box::pin(tokio::time::sleep(PAUSE)));

@@ -27,9 +27,11 @@ mod tests;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
 pub use self::incoming::{Incoming, incoming};
@@ -54,6 +56,9 @@ pub const MAX_CONTINUATIONS: usize = 64;
 /// Bytes of HPACK table that a client may use: HTTP/2's default. A tonic server never announces another SETTINGS_HEADER_TABLE_SIZE.
 pub const HEADER_TABLE_SIZE: usize = 4096;
 
+/// How long a client may take to begin to speak HTTP/2. Kubelet does so at once; one that never does would hold a file open for ever.
+pub const BEGIN_WITHIN: Duration = Duration::from_secs(10);
+
 /// Bytes read from the connection at once.
 const CHUNK: usize = 8 * 1024;
 
@@ -72,12 +77,33 @@ pub struct Repaired<IO> {
     ready: BytesMut,
     /// Why nothing more can be read, once `ready` is taken.
     failed: Option<RepairError>,
+    /// Until when the client must have begun; `None` once it has, and where it has all the time there is.
+    begin_by: Option<Pin<Box<Sleep>>>,
 }
 
 impl<IO> Repaired<IO> {
     /// Wraps a connection of which nothing was read yet.
     pub fn new(inner: IO) -> Self {
-        Self { inner, repair: Repair::new(), raw: BytesMut::new(), ready: BytesMut::new(), failed: None }
+        let (raw, ready) = (BytesMut::new(), BytesMut::new());
+        Self { inner, repair: Repair::new(), raw, ready, failed: None, begin_by: None }
+    }
+
+    /// Gives the client this long to send HTTP/2's preface; then reads fail with [`io::ErrorKind::TimedOut`]. Needs a tokio runtime.
+    #[must_use]
+    pub fn begin_within(mut self, time: Duration) -> Self {
+        self.begin_by = Some(Box::pin(tokio::time::sleep(time)));
+        self
+    }
+
+    fn poll_begun(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if self.repair.has_begun() {
+            self.begin_by = None;
+        }
+        let is_late = self.begin_by.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
+        if is_late {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client has not begun to speak HTTP/2 in time"));
+        }
+        Ok(())
     }
 
     /// Repairs what was read, until there is something for the reader. One step adds at most one header block, so `ready` stays small even where
@@ -119,8 +145,11 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Repaired<IO> {
             if let Some(error) = &this.failed {
                 return Poll::Ready(Err(error.clone().into()));
             }
-            if this.raw.is_empty() && ready!(this.poll_fill(context))? == 0 {
-                return Poll::Ready(Ok(()));
+            if this.raw.is_empty() {
+                this.poll_begun(context)?;
+                if ready!(this.poll_fill(context))? == 0 {
+                    return Poll::Ready(Ok(()));
+                }
             }
             this.advance();
         }

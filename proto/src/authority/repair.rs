@@ -160,6 +160,11 @@ impl Repair {
         Self { state: State::Preface { seen: 0 }, payload: Vec::new(), block: None, decoder }
     }
 
+    /// Whether the whole preface was seen.
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.state, State::Preface { .. })
+    }
+
     /// Takes some of the input, at least one byte where there is one, and appends what becomes of it to `out`: at most the preface, as much as was taken, or
     /// one header block. Returns how many bytes were taken.
     pub(super) fn step(&mut self, input: &[u8], out: &mut BytesMut) -> Result<usize, RepairError> {

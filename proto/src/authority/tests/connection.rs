@@ -1,6 +1,7 @@
 //! [`Repaired`] as a reader and writer.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
@@ -98,4 +99,28 @@ async fn what_waits_for_the_reader_is_bounded() {
     }
     assert!(most > MAX_HEADER_LIST / 2, "the case is what it says: {most}");
     assert!(most <= CHUNK + MAX_HEADER_LIST.max(MAX_HEADER_BLOCK), "{most}");
+}
+
+/// One that never speaks HTTP/2 would hold a file open for as long as it likes, and a thousand of them all files.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_begin_is_given_up_and_one_that_began_may_be_silent() {
+    let limit = Duration::from_secs(10);
+    for sent in [&b""[..], &PREFACE[..7]] {
+        let (mut client, server) = duplex(100);
+        client.write_all(sent).await.unwrap();
+        let before = tokio::time::Instant::now();
+        let error = Repaired::new(server).begin_within(limit).read_u8().await.unwrap_err();
+        assert_eq!((error.kind(), before.elapsed()), (io::ErrorKind::TimedOut, limit));
+    }
+    let (mut client, server) = duplex(100);
+    client.write_all(PREFACE).await.unwrap();
+    let mut repaired = Repaired::new(server).begin_within(limit);
+    let mut read = vec![0; PREFACE.len()];
+    repaired.read_exact(&mut read).await.unwrap();
+    assert!(
+        tokio::time::timeout(limit * 100, repaired.read_u8()).await.is_err(),
+        "kubelet's connection idles for hours"
+    );
+    client.write_all(&Frame::new(4, 0, 0, []).bytes()).await.unwrap();
+    assert_eq!(repaired.read_u8().await.unwrap(), 0);
 }

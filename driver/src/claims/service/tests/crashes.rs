@@ -95,3 +95,31 @@ async fn a_claim_that_was_only_begun_is_not_given_another_card_either() {
     node.change("gpu-0", |device| device.identity.uuid = Some("GPU-0".to_owned()));
     assert!(prepare(&node.start(), &asked).await.is_ok());
 }
+
+/// Kubelet remembers the CDI ids that it was answered, and asks no more: without the spec no container of the claim could start again.
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_somebody_removed_is_written_anew_within_a_boot() {
+    let mut node = Node::new();
+    let (kept, swapped) = (node.allocate("a", &["gpu-0"]), node.allocate("b", &["gpu-1"]));
+    let claims = node.start();
+    prepare(&claims, &kept).await.unwrap();
+    prepare(&claims, &swapped).await.unwrap();
+    let before = node.spec(&kept).unwrap();
+    fs::remove_dir_all(node.path("cdi")).unwrap();
+    node.change("gpu-1", |hardware| hardware.identity.uuid = Some("GPU-other".to_owned()));
+
+    let claims = node.start();
+    claims.restore_specs().await;
+    assert_eq!(node.spec(&kept), Some(before));
+    assert_eq!(node.spec(&swapped), None, "the card is another one");
+
+    unprepare(&claims, &kept).await;
+    claims.restore_specs().await;
+    assert!(node.is_clean(&kept));
+
+    prepare(&claims, &kept).await.unwrap();
+    fs::remove_dir_all(node.path("cdi")).unwrap();
+    node.boot = "boot-2".to_owned();
+    node.start().restore_specs().await;
+    assert_eq!(node.spec(&kept), None, "kubelet asks again after a reboot");
+}
