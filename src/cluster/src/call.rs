@@ -76,8 +76,9 @@ impl From<KubeError> for CallError {
     }
 }
 
-/// The error with its causes: hyper's own text says only "client error".
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+/// The error with its causes, each said once: hyper's own text says only "client error", and ours hold their cause already.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -128,6 +129,20 @@ mod tests {
             assert!(answered(code).is_transient(), "{code}");
         }
         assert!(!answered(403).is_transient());
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot read: {source}")]
+        struct Told {
+            source: std::io::Error,
+        }
+        #[derive(Debug, thiserror::Error)]
+        #[error("no start")]
+        struct Hidden(#[source] Told);
+        let told = Told { source: std::io::Error::other("no such file") };
+        assert_eq!(chain(&Hidden(told)), "no start: cannot read: no such file");
     }
 
     #[test]

@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Nobody is left to tell when stderr is closed.
-            writeln!(std::io::stderr(), "error: {error:#}").ok();
+            writeln!(std::io::stderr(), "error: {}", cluster::call::chain(error.as_ref())).ok();
             ExitCode::FAILURE
         }
     }

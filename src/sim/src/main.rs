@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use cluster::call::chain;
 use sim::server::{Options, Rules, Running, Server};
 use sim::{claims, kubelet, scheduler, up};
 use tokio_util::sync::CancellationToken;
@@ -126,7 +127,7 @@ async fn main() -> ExitCode {
     match run(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", chain(error.as_ref()));
             ExitCode::FAILURE
         }
     }
