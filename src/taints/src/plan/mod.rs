@@ -9,6 +9,8 @@ mod entry;
 mod planner;
 
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod tests;
 
 use jiff::{SignedDuration, Timestamp};

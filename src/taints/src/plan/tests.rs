@@ -7,11 +7,11 @@ use crate::object::DeviceId;
 use crate::verdict::{Held, HeldWhy, Origin, Spared, Subject, Tolerance, Verdict};
 use crate::{Effect, Taint};
 
-fn at(second: i64) -> Timestamp {
+pub(super) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn pod() -> Key {
+pub(super) fn pod() -> Key {
     Key::new("ns", "w")
 }
 
@@ -41,7 +41,7 @@ fn reason((source, second): (Source, i64)) -> Reason {
     }
 }
 
-fn verdict(reasons: &[(Source, i64)]) -> Verdict {
+pub(super) fn verdict(reasons: &[(Source, i64)]) -> Verdict {
     let reasons: Vec<Reason> = reasons.iter().copied().map(reason).collect();
     Verdict {
         pod: pod(),
