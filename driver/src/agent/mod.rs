@@ -65,7 +65,7 @@ pub enum AgentError {
     /// The checkpoints cannot be used.
     #[error(transparent)]
     Checkpoints(#[from] CheckpointError),
-    /// The HTTP server broke, or could not begin.
+    /// The HTTP server could not begin.
     #[error(transparent)]
     Http(#[from] HttpError),
     /// A server of kubelet's sockets broke.
@@ -103,7 +103,10 @@ pub async fn run(
     // Everything but the plugin stops only after it: calls that are finished need the rest.
     let rest = CancellationToken::new();
     let token = rest.clone();
-    tasks.spawn(async move { Ok(crate::http::serve(listener, web, token).await.map(|()| "http")?) });
+    tasks.spawn(async move {
+        crate::http::serve(listener, web, token).await;
+        Ok("http")
+    });
     let lock = tokio::select! {
         () = stop.cancelled() => return Ok(()),
         lock = back.lock(&config) => lock?,

@@ -82,7 +82,7 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
     })
     .await?;
     let listener = http::bind(config.listen).await?;
-    listening(listener.local_addr().map_err(http::HttpError::Serve)?);
+    listening(listener.local_addr().map_err(http::HttpError::Address)?);
 
     let metrics = Arc::new(Metrics::new());
     let (outputs, inputs) = channels(&config.node_name);

@@ -144,6 +144,10 @@ impl Watcher {
         self.outputs.heartbeat.send_replace(Instant::now());
         let outcome = self.core.tick(sysfs, now());
         self.follow(&outcome);
+        if outcome.changed {
+            // The last card may have been taken off the list.
+            self.share_nvml();
+        }
     }
 
     /// Shares what changed. The publisher comes first: it is what keeps new work away from a bad card.
@@ -195,21 +199,25 @@ impl Watcher {
     }
 
     fn tell_nvml(&mut self, update: &Update) {
-        let (state, level) = nvml_level(self.core.inventory());
-        if state == "no-gpus" && *self.outputs.nvml.borrow() != level {
-            tracing::warn!("{NO_GPUS}");
-        }
         if let Update::Unavailable { error, attempt, retry_in } = update {
-            let repeated = *self.outputs.nvml.borrow() == level;
+            let repeated = *self.outputs.nvml.borrow() == nvml_level(self.core.inventory()).1;
             if repeated {
                 tracing::debug!(%error, attempt, ?retry_in, "NVML is still not available");
             } else {
                 tracing::error!(%error, attempt, ?retry_in, "NVML is not available; cards seen before stay published");
             }
         }
-        self.metrics.nvml.replace([(vec![("state", state)], 1)]);
-        self.outputs.nvml.send_if_modified(|held| std::mem::replace(held, level.clone()) != level);
+        self.share_nvml();
         self.tell_known();
+    }
+
+    fn share_nvml(&self) {
+        let (state, level) = nvml_level(self.core.inventory());
+        self.metrics.nvml.replace([(vec![("state", state)], 1)]);
+        let news = self.outputs.nvml.send_if_modified(|held| std::mem::replace(held, level.clone()) != level);
+        if news && state == "no-gpus" {
+            tracing::warn!("{NO_GPUS}");
+        }
     }
 
     /// Tells the NVML room which cards to look for, when that is something else than before: each time it looks at once.

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tonic::transport::server::Connected;
 
@@ -59,6 +60,9 @@ pub const HEADER_TABLE_SIZE: usize = 4096;
 /// How long a client may take to begin to speak HTTP/2. Kubelet does so at once; one that never does would hold a file open for ever.
 pub const BEGIN_WITHIN: Duration = Duration::from_secs(10);
 
+/// Most connections of one socket at a time. Kubelet keeps one or two; further ones are closed at once, since each holds a file of the process.
+pub const MAX_CONNECTIONS: usize = 64;
+
 /// Bytes read from the connection at once.
 const CHUNK: usize = 8 * 1024;
 
@@ -79,19 +83,26 @@ pub struct Repaired<IO> {
     failed: Option<RepairError>,
     /// Until when the client must have begun; `None` once it has, and where it has all the time there is.
     begin_by: Option<Pin<Box<Sleep>>>,
+    /// Given back when the connection ends.
+    slot: Option<OwnedSemaphorePermit>,
 }
 
 impl<IO> Repaired<IO> {
     /// Wraps a connection of which nothing was read yet.
     pub fn new(inner: IO) -> Self {
         let (raw, ready) = (BytesMut::new(), BytesMut::new());
-        Self { inner, repair: Repair::new(), raw, ready, failed: None, begin_by: None }
+        Self { inner, repair: Repair::new(), raw, ready, failed: None, begin_by: None, slot: None }
     }
 
     /// Gives the client this long to send HTTP/2's preface; then reads fail with [`io::ErrorKind::TimedOut`]. Needs a tokio runtime.
     #[must_use]
     pub fn begin_within(mut self, time: Duration) -> Self {
         self.begin_by = Some(Box::pin(tokio::time::sleep(time)));
+        self
+    }
+
+    fn in_slot(mut self, slot: OwnedSemaphorePermit) -> Self {
+        self.slot = Some(slot);
         self
     }
 
