@@ -25,9 +25,9 @@ use crate::metrics::Metrics;
 /// How long an open connection may keep the agent from ending.
 const LINGER: Duration = Duration::from_secs(2);
 /// Connections at a time; each holds a file that the agent may need for a claim. Probes and scrapers need a handful.
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 128;
 /// How long a client may take for the head of a request, and stay without one.
-const SILENCE: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(2);
 /// Wait after a connection that could not be accepted: the same call at once would fail again.
 const PAUSE: Duration = Duration::from_millis(500);
 

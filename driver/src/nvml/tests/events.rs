@@ -10,7 +10,11 @@ use crate::nvml::{Code, Event, Presence, Reading, Signal, SignalKind, Update};
 
 #[tokio::test]
 async fn an_event_keeps_its_instance_and_is_followed_by_looks() {
-    let mut stand = Stand::with(Control::eight_h100s(1), |config| config.timing.poll = Duration::from_secs(3600));
+    let mut stand = Stand::with(Control::eight_h100s(1), |config| {
+        config.timing.poll = Duration::from_secs(3600);
+        // Many, so that one comes after the verdict however slow this machine is.
+        config.timing.looks_after_event = (1..100).map(|number| Duration::from_millis(200 * number)).collect();
+    });
     let types = stand.watching(SECOND).await;
     assert_eq!(types & (Event::XID | Event::RECOVERY_ACTION), Event::XID | Event::RECOVERY_ACTION);
     stand.change_second(|gpu| {
