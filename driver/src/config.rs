@@ -54,9 +54,15 @@ pub struct Config {
     #[arg(long, env = "GPU_DRIVER_DEV_ROOT", default_value = "/dev", value_name = "DIR")]
     pub dev_root: PathBuf,
 
-    /// The NVML library: a path, or a name that the dynamic loader finds.
-    #[arg(long, env = "GPU_DRIVER_NVML_LIBRARY", default_value = "libnvidia-ml.so.1", value_name = "PATH")]
-    pub nvml_library: PathBuf,
+    /// The NVML library: a path, or a name that the dynamic loader finds. Several, with commas between them, are tried in this order.
+    #[arg(
+        long,
+        env = "GPU_DRIVER_NVML_LIBRARY",
+        default_value = "libnvidia-ml.so.1",
+        value_delimiter = ',',
+        value_name = "PATH"
+    )]
+    pub nvml_library: Vec<PathBuf>,
 
     /// Rows that replace rows of the shipped policy.
     #[arg(long, env = "GPU_DRIVER_POLICY", value_name = "FILE")]
@@ -149,6 +155,13 @@ mod tests {
         let config = Config::try_parse_from(["gpu-driver", "--node-name", "node-a"]).unwrap();
         assert_eq!(config.driver_name, "gpu.devicetaint.dev");
         assert_eq!(config.poll_interval, Span(Duration::from_secs(15)));
+    }
+
+    #[test]
+    fn several_libraries_keep_their_order() {
+        let line = ["gpu-driver", "--node-name", "a", "--nvml-library", "/a/nvml.so,nvml.so", "--nvml-library", "/b"];
+        let config = Config::try_parse_from(line).unwrap();
+        assert_eq!(config.nvml_library, ["/a/nvml.so", "nvml.so", "/b"].map(std::path::PathBuf::from));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::AgentError;
 use super::core::Core;
 use super::lock::StateLock;
+use super::remembered::Remembered;
 use super::saver::Saver;
 use super::watcher::{Outputs, Watcher, now};
 use crate::cdi::Cdi;
@@ -134,8 +135,11 @@ impl Back {
             registration,
             metrics: metrics.plugin.clone(),
         };
-        let saver = Saver { state, memory: inputs.memory, level, failures: metrics.health.save_failures.clone() };
-        let watcher = watcher(config, boot_id, policy, memory, outputs, told, &metrics);
+        let saved = watch::Sender::new(memory.inventory.clone());
+        let remembered = Remembered::new(saved.subscribe());
+        let failures = metrics.health.save_failures.clone();
+        let saver = Saver { state, memory: inputs.memory, saved, level, failures };
+        let watcher = watcher(config, boot_id, policy, (memory, remembered), outputs, told, &metrics);
         Ok(Prepared { watcher, publisher, saver, plugin, claims })
     }
 }
@@ -144,7 +148,7 @@ fn watcher(
     config: &Config,
     boot_id: String,
     policy: Policy,
-    memory: Memory,
+    (memory, remembered): (Memory, Remembered),
     outputs: Outputs,
     published: watch::Receiver<Published>,
     metrics: &Metrics,
@@ -161,8 +165,9 @@ fn watcher(
     let known: Vec<_> =
         inventory.cards().map(|card| Known { pci: card.pci, uuid: card.identity.uuid.clone() }).collect();
     let timing = Timing { poll, rescan: (poll * 4).min(Duration::from_secs(60)), ..Timing::default() };
+    let libraries = config.nvml_library.clone();
     let (supervisor, updates) =
-        Supervisor::spawn(nvml::Config { known: known.clone(), timing, ..nvml::Config::new(&config.nvml_library) });
+        Supervisor::spawn(nvml::Config { libraries, known: known.clone(), timing, ..nvml::Config::default() });
     Watcher {
         core: Core::new(&config.node_name, inventory, health, policy),
         supervisor,
@@ -175,6 +180,7 @@ fn watcher(
         sysfs_interval: poll,
         sysfs_look: None,
         unshared: false,
+        remembered,
         read_by: Instant::now(),
     }
 }

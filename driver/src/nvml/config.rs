@@ -8,8 +8,8 @@ use super::PciAddress;
 /// How NVML is opened and watched.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Path of the library, or a bare name for the dynamic loader to find.
-    pub library: PathBuf,
+    /// Paths of the library, or bare names for the dynamic loader to find: the first that opens is taken.
+    pub libraries: Vec<PathBuf>,
     /// GPUs seen before, so that one that is lost at the start is looked for by its address.
     pub known: Vec<Known>,
     /// Paces and deadlines.
@@ -22,7 +22,14 @@ impl Config {
     /// Usual paces for a library.
     #[must_use]
     pub fn new(library: impl Into<PathBuf>) -> Self {
-        Self { library: library.into(), known: Vec::new(), timing: Timing::default(), queue: 1024 }
+        Self { libraries: vec![library.into()], known: Vec::new(), timing: Timing::default(), queue: 1024 }
+    }
+}
+
+impl Default for Config {
+    /// Of the library that the dynamic loader finds.
+    fn default() -> Self {
+        Self::new("libnvidia-ml.so.1")
     }
 }
 

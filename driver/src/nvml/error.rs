@@ -10,14 +10,16 @@ use super::Code;
 pub enum OpenError {
     /// The library is not there or cannot be loaded.
     #[error(
-        "NVML library {} cannot be loaded: {reason}; install the NVIDIA driver on this node, or point --nvml-library at its libnvidia-ml.so.1",
-        path.display()
+        "NVML library {} cannot be loaded: {reason}{}; install the NVIDIA driver on this node, or point --nvml-library at its libnvidia-ml.so.1",
+        path.display(), nor_others(*others)
     )]
     NoLibrary {
         /// What was loaded.
         path: PathBuf,
         /// What the dynamic loader said.
         reason: String,
+        /// How many other candidates could not be loaded either.
+        others: usize,
     },
     /// The library lacks functions without which it cannot even be closed again.
     #[error(
@@ -52,4 +54,29 @@ pub enum OpenError {
         /// How long it was waited for.
         waited: Duration,
     },
+}
+
+impl OpenError {
+    /// Whether it is about the file that was tried, so that another file may do better.
+    pub(super) fn is_of_file(&self) -> bool {
+        matches!(self, Self::NoLibrary { .. } | Self::Unusable { .. } | Self::VersionMismatch)
+    }
+
+    /// Which of several files tells a person most: one that is there and wrong says more than one that is not there.
+    pub(super) fn weight(&self) -> u8 {
+        match self {
+            Self::NoLibrary { path, .. } if !path.exists() => 0,
+            Self::NoLibrary { .. } => 1,
+            Self::Unusable { .. } => 2,
+            _ => 3,
+        }
+    }
+}
+
+fn nor_others(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => ", nor the other one that was named".to_owned(),
+        many => format!(", nor any of the {many} others that were named"),
+    }
 }

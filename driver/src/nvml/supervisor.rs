@@ -131,7 +131,7 @@ enum End {
 
 /// The task.
 struct Room {
-    library: PathBuf,
+    libraries: Vec<PathBuf>,
     known: Vec<Known>,
     shared: Shared,
     orders: mpsc::UnboundedReceiver<Order>,
@@ -167,7 +167,7 @@ impl Room {
             look_again: Arc::new(Notify::new()),
             session_dead: Arc::new(AtomicBool::new(false)),
         };
-        Self { library: config.library, known: config.known, shared, orders, counters, cancel, opening: None }
+        Self { libraries: config.libraries, known: config.known, shared, orders, counters, cancel, opening: None }
     }
 
     async fn run(mut self) {
@@ -212,7 +212,7 @@ impl Room {
     /// One try, on a thread. One that does not return is waited for the next time too: a second one would hang as well.
     async fn try_open(&mut self) -> Option<Result<Session, OpenError>> {
         let waited = self.shared.timing.open_deadline;
-        let mut opening = self.opening.take().or_else(|| open_on_thread(self.library.clone()))?;
+        let mut opening = self.opening.take().or_else(|| open_on_thread(self.libraries.clone()))?;
         tokio::select! {
             () = self.cancel.cancelled() => None,
             answer = timeout(waited, &mut opening) => match answer {
@@ -414,11 +414,11 @@ impl Room {
 }
 
 /// `None` when the system gives no thread.
-fn open_on_thread(library: PathBuf) -> Option<oneshot::Receiver<Result<Session, OpenError>>> {
+fn open_on_thread(libraries: Vec<PathBuf>) -> Option<oneshot::Receiver<Result<Session, OpenError>>> {
     let (reply, answer) = oneshot::channel();
     let thread = std::thread::Builder::new().name("nvml open".to_owned()).spawn(move || {
         // A session that nobody waits for any more closes itself here.
-        reply.send(Session::open(&library)).ok();
+        reply.send(Session::open_first(&libraries)).ok();
     });
     thread.is_ok().then_some(answer)
 }

@@ -1,6 +1,6 @@
 //! Opening and closing the library.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -16,8 +16,31 @@ pub(in crate::nvml) struct Session {
 }
 
 impl Session {
+    /// Opens the first of several libraries that can be: what is wrong with one file says nothing about the next.
+    pub(in crate::nvml) fn open_first(paths: &[PathBuf]) -> Result<Self, OpenError> {
+        let mut told: Option<OpenError> = None;
+        for path in paths {
+            match Self::open(path) {
+                Ok(session) => {
+                    tracing::info!(library = %path.display(), "NVML library opened");
+                    return Ok(session);
+                }
+                Err(error) if !error.is_of_file() => return Err(error),
+                Err(error) if told.as_ref().is_some_and(|told| told.weight() >= error.weight()) => {}
+                Err(error) => told = Some(error),
+            }
+        }
+        Err(match told {
+            None => no_library(Path::new(""), "no path was given"),
+            Some(OpenError::NoLibrary { path, reason, .. }) => {
+                OpenError::NoLibrary { path, reason, others: paths.len() - 1 }
+            }
+            Some(error) => error,
+        })
+    }
+
     /// Loads and initialises the library at a path, or of a name that the dynamic loader finds.
-    pub(in crate::nvml) fn open(path: &Path) -> Result<Self, OpenError> {
+    fn open(path: &Path) -> Result<Self, OpenError> {
         refuse_incomplete(path)?;
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => Ok(Self { nvml }),
@@ -58,7 +81,7 @@ fn refuse_incomplete(path: &Path) -> Result<(), OpenError> {
 }
 
 fn no_library(path: &Path, reason: &str) -> OpenError {
-    OpenError::NoLibrary { path: path.to_owned(), reason: reason.to_owned() }
+    OpenError::NoLibrary { path: path.to_owned(), reason: reason.to_owned(), others: 0 }
 }
 
 impl Calls<'_> {

@@ -66,6 +66,41 @@ async fn a_library_that_could_not_be_closed_again_is_refused() {
     stand.supervisor.stop().await;
 }
 
+/// As on a node where only the third of the usual places has the driver, and the first has the leftover of an older one.
+#[tokio::test]
+async fn the_first_library_that_opens_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let install = |name: &str, control: &Control| {
+        let place = folder.path().join(name);
+        std::fs::create_dir(&place).unwrap();
+        Machine::install(&built_library().unwrap(), &place, control).unwrap()
+    };
+    let old = install("old", &Control { faults: vec![Fault::error("nvmlInit_v2", 18)], ..Control::eight_h100s(1) });
+    let text = folder.path().join("text.so");
+    std::fs::write(&text, "no library").unwrap();
+    let absent = folder.path().join("absent.so");
+    let candidates = |last: &std::path::Path| vec![old.library.clone(), absent.clone(), text.clone(), last.to_owned()];
+
+    let mut stand = Stand::with(Control::eight_h100s(2), |config| {
+        let good = config.libraries[0].clone();
+        config.libraries = candidates(&good);
+    });
+    assert_eq!(stand.opened().await.gpus[0].uuid, stand.uuid(0), "the one that works");
+    stand.supervisor.stop().await;
+
+    let mut stand = Stand::with(Control::eight_h100s(2), |config| config.libraries = candidates(&absent));
+    assert_eq!(stand.unavailable().await, OpenError::VersionMismatch, "says more than a file that is not there");
+    stand.supervisor.stop().await;
+
+    let libraries = vec![absent.clone(), text.clone(), absent.clone()];
+    let mut stand = Stand::with(Control::eight_h100s(2), |config| config.libraries = libraries);
+    match stand.unavailable().await {
+        OpenError::NoLibrary { path, others, .. } => assert_eq!((path, others), (text, 2), "the one that is there"),
+        other => panic!("{other}"),
+    }
+    stand.supervisor.stop().await;
+}
+
 #[tokio::test]
 async fn an_opening_that_hangs_is_told_and_used_when_it_returns() {
     let mut control = Control::eight_h100s(1);
