@@ -2,7 +2,9 @@
 
 mod gen_proto;
 mod go_tool;
+mod image;
 mod kubectl;
+mod manifests;
 mod measure;
 
 use std::io::{self, Write};
@@ -23,6 +25,10 @@ struct Args {
 enum Task {
     /// Write the Rust code of kubelet's gRPC contracts anew from proto/proto
     Gen(gen_proto::Args),
+    /// Make the images of both programs as OCI tars, without a container engine
+    Image(image::Args),
+    /// Render the chart to deploy/manifests.yaml with helm
+    Manifests(manifests::Args),
     /// Build the real kubectl 1.37 from its Go module, once, and print its path
     Kubectl,
     /// Take figures of the programs in release, one JSON object a line
@@ -46,6 +52,8 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Result<()> {
     match task {
         Task::Gen(args) => gen_proto::run(&args),
+        Task::Image(args) => image::run(&args),
+        Task::Manifests(args) => manifests::run(&args),
         Task::Kubectl => kubectl::run(),
         Task::Measure { group } => measure::run(group.as_deref()),
     }

@@ -1,0 +1,122 @@
+//! `cargo xtask image`: the images of deploy/Containerfile, without a container engine.
+//!
+//! cargo build -> programs -> the glibc files that they load ([`files`]) -> two layers an image, an OCI layout in one tar ([`layout`]) -> DIR/NAME.tar.
+//! Prints one line an image: its file, its name and its digest. The same programs give the same bytes.
+
+mod files;
+mod layout;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use self::layout::Image;
+
+/// Options of `cargo xtask image`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folder for the tars; target/images of this checkout when absent
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How the programs are built
+    #[arg(long, value_enum, default_value_t = Profile::Release)]
+    profile: Profile,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Profile {
+    Release,
+    Debug,
+}
+
+impl Profile {
+    /// What cargo calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Debug => "dev",
+        }
+    }
+}
+
+/// A program and the account that it runs as in its image.
+struct Program {
+    name: &'static str,
+    user: &'static str,
+}
+
+/// The agent is root: kubelet's folders are. The controller is nobody in particular.
+const PROGRAMS: [Program; 2] =
+    [Program { name: "gpu-driver", user: "0:0" }, Program { name: "device-taint-controller", user: "65532:65532" }];
+
+/// The images' common name, before the program's.
+const REPOSITORY: &str = "devicetaint.dev";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let out = args.out.clone().unwrap_or_else(|| crate::repository_root().join("target/images"));
+    fs::create_dir_all(&out).with_context(|| format!("create {} (--out)", out.display()))?;
+    let built = build(args.profile)?;
+    for program in &PROGRAMS {
+        let path = built.iter().find(|path| path.ends_with(program.name));
+        let path = path.with_context(|| format!("cargo built no {}", program.name))?;
+        let image = image(program, path)?;
+        let file = out.join(format!("{}.tar", program.name));
+        let digest = image.write(&file)?;
+        writeln!(io::stdout(), "{} {} {digest}", file.display(), image.name)?;
+    }
+    Ok(())
+}
+
+fn image(program: &Program, path: &Path) -> Result<Image> {
+    let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let inside = format!("usr/bin/{}", program.name);
+    Ok(Image {
+        name: format!("{REPOSITORY}/{}:{}", program.name, env!("CARGO_PKG_VERSION")),
+        entrypoint: format!("/{inside}"),
+        user: program.user,
+        layers: vec![layout::layer(&files::libraries(path)?)?, layout::layer(&[files::File::program(&inside, bytes)])?],
+    })
+}
+
+/// Builds both programs and gives their paths, as cargo tells them.
+fn build(profile: Profile) -> Result<Vec<PathBuf>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    command.current_dir(crate::repository_root());
+    command.args(["build", "--locked", "--message-format=json-render-diagnostics", "--profile", profile.name()]);
+    for program in &PROGRAMS {
+        command.args(["--package", program.name, "--bin", program.name]);
+    }
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo build")?;
+    ensure!(output.status.success(), "cargo build failed: {}", output.status);
+    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The programs among cargo's messages.
+fn executables(messages: &str) -> Vec<PathBuf> {
+    let parse = |line: &str| serde_json::from_str::<Value>(line).ok();
+    let of = |message: Value| message.get("executable")?.as_str().map(PathBuf::from);
+    messages.lines().filter_map(parse).filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_among_messages() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","executable":null}"#,
+            "\nnot json\n",
+            r#"{"reason":"compiler-artifact","executable":"/t/release/gpu-driver"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        assert_eq!(executables(messages), [PathBuf::from("/t/release/gpu-driver")]);
+    }
+}

@@ -1,0 +1,97 @@
+//! `cargo xtask manifests`: deploy/manifests.yaml, the chart rendered with its default values, for those who install without helm.
+//!
+//! helm is a Go program and takes minutes to build: it is named by `--helm` or `$HELM`. CI runs `--check`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Options of `cargo xtask manifests`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Change nothing; fail when deploy/manifests.yaml is not what the chart gives
+    #[arg(long)]
+    check: bool,
+    /// The helm to use
+    #[arg(long, env = "HELM", value_name = "FILE", default_value = "helm")]
+    helm: PathBuf,
+}
+
+/// Release and namespace of the rendered manifests.
+const NAME: &str = "device-taint-manager";
+/// The Kubernetes that they are rendered for: nothing in the chart depends on it, but helm's own default changes with helm.
+const KUBE_VERSION: &str = "1.37.2";
+
+/// helm makes no namespace. Agents are privileged, which a cluster may refuse elsewhere.
+const HEAD: &str = "\
+# The chart deploy/chart with its default values, rendered by `cargo xtask manifests`. Do not edit.
+---
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: device-taint-manager
+  labels:
+    pod-security.kubernetes.io/enforce: privileged
+";
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let deploy = crate::repository_root().join("deploy");
+    let file = deploy.join("manifests.yaml");
+    let wanted = format!("{HEAD}{}", render(&args.helm, &deploy.join("chart"))?);
+    if !args.check {
+        fs::write(&file, wanted).with_context(|| format!("write {}", file.display()))?;
+        return Ok(writeln!(io::stdout(), "{}", file.display())?);
+    }
+    let there = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    match first_difference(&there, &wanted) {
+        None => Ok(()),
+        Some(line) => bail!("{} differs from the chart in line {line}; run `cargo xtask manifests`", file.display()),
+    }
+}
+
+fn render(helm: &Path, chart: &Path) -> Result<String> {
+    let started = Command::new(helm)
+        .args(["template", NAME])
+        .arg(chart)
+        .args(["--namespace", NAME, "--kube-version", KUBE_VERSION, "--skip-tests"])
+        .stdin(Stdio::null())
+        .output();
+    let output = match started {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            bail!("there is no {}: name a helm 3 or 4 with --helm or $HELM", helm.display())
+        }
+        started => started.with_context(|| format!("start {}", helm.display()))?,
+    };
+    ensure!(output.status.success(), "helm template failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    String::from_utf8(output.stdout).context("helm template gave no UTF-8")
+}
+
+/// The first line that differs, counted from 1.
+fn first_difference(one: &str, other: &str) -> Option<usize> {
+    if one == other {
+        return None;
+    }
+    let same = one.lines().zip(other.lines()).take_while(|(one, other)| one == other).count();
+    Some(same + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_has_its_line() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some(2));
+        assert_eq!(first_difference("a\nb\n", "a\nb\nc\n"), Some(3));
+    }
+
+    #[test]
+    fn a_missing_helm_is_said_with_the_way_out() {
+        let error = render(Path::new("/no/such/helm"), Path::new("chart")).unwrap_err().to_string();
+        assert!(error.contains("/no/such/helm") && error.contains("--helm"), "{error}");
+    }
+}
