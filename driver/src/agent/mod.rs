@@ -16,6 +16,7 @@
 
 pub mod core;
 mod lock;
+mod remembered;
 mod saver;
 mod start;
 #[cfg(test)]

@@ -6,6 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::watch;
 
 use crate::http_checks::Level;
+use crate::inventory::InventoryRecord;
 use crate::state::{Memory, State, StateError};
 
 /// Wait after a failed write.
@@ -17,6 +18,8 @@ pub(super) struct Saver {
     pub(super) state: State,
     /// What to remember. The saver ends when its sender is gone, after a last write.
     pub(super) memory: watch::Receiver<Memory>,
+    /// The cards that are on disk.
+    pub(super) saved: watch::Sender<InventoryRecord>,
     /// How it goes, for readiness.
     pub(super) level: watch::Sender<Level>,
     /// Failed writes.
@@ -45,6 +48,8 @@ impl Saver {
     /// A few small files, synced: the other worker thread serves meanwhile.
     fn save(&mut self) -> Result<(), StateError> {
         let memory = self.memory.borrow_and_update().clone();
-        tokio::task::block_in_place(|| self.state.save(&memory))
+        tokio::task::block_in_place(|| self.state.save(&memory))?;
+        self.saved.send_replace(memory.inventory);
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::core::{Core, Outcome, View};
+use super::remembered::Remembered;
 use super::share;
 use crate::claims::Devices;
 use crate::http_checks::Level;
@@ -65,6 +66,8 @@ pub(super) struct Watcher {
     pub(super) sysfs_interval: Duration,
     /// Something changed that is not shared yet.
     pub(super) unshared: bool,
+    /// Which cards are on disk.
+    pub(super) remembered: Remembered,
     /// Until when the first readings after an opening are waited for.
     pub(super) read_by: Instant,
     /// A look at the PCI bus that has not ended yet.
@@ -86,18 +89,18 @@ impl Watcher {
                     None => break,
                 },
                 changed = self.published.changed() => match changed {
-                    Ok(()) => self.adopt(),
+                    Ok(()) => self.adopt().await,
                     Err(_) => break,
                 },
-                _ = tick.tick() => self.pass(None),
+                _ = tick.tick() => self.pass(None).await,
                 () = tokio::time::sleep_until(self.read_by), if self.core.heard() && !self.core.is_read() => {
                     tracing::warn!("not every GPU was read in time; publishing what is known");
                     self.core.go_on_unread();
-                    self.follow(&Outcome::default());
+                    self.follow(&Outcome::default()).await;
                 }
                 _ = sysfs.tick(), if self.core.heard() => {
                     let view = self.read_sysfs().await;
-                    self.pass(view.as_ref());
+                    self.pass(view.as_ref()).await;
                 }
             }
         }
@@ -113,7 +116,7 @@ impl Watcher {
             let Ok(update) = self.updates.try_recv() else { break };
             all.add(self.take(update).await);
         }
-        self.follow(&all);
+        self.follow(&all).await;
     }
 
     async fn take(&mut self, update: Update) -> Outcome {
@@ -133,53 +136,61 @@ impl Watcher {
     }
 
     /// The moments that the server gave to our taints are remembered, and repeated from now on.
-    fn adopt(&mut self) {
+    async fn adopt(&mut self) {
         let stored = self.published.borrow_and_update().taints.clone();
         let wanted = self.outputs.wanted.borrow().clone().unwrap_or_default();
         let news = self.core.adopt_times(&stored, &wanted);
-        self.follow(&Outcome { changed: true, persist: news, told: Vec::new() });
+        self.follow(&Outcome { changed: true, persist: news, told: Vec::new() }).await;
     }
 
-    fn pass(&mut self, sysfs: Option<&SysfsView>) {
+    async fn pass(&mut self, sysfs: Option<&SysfsView>) {
         self.outputs.heartbeat.send_replace(Instant::now());
         let outcome = self.core.tick(sysfs, now());
-        self.follow(&outcome);
+        self.follow(&outcome).await;
         if outcome.changed {
             // The last card may have been taken off the list.
             self.share_nvml();
         }
     }
 
-    /// Shares what changed. The publisher comes first: it is what keeps new work away from a bad card.
-    fn follow(&mut self, outcome: &Outcome) {
+    /// Shares what changed. The publisher does not wait for the disk, for it is what keeps new work away from a bad card, but for new cards.
+    async fn follow(&mut self, outcome: &Outcome) {
         for text in &outcome.told {
             tracing::info!("{text}");
         }
         self.unshared |= outcome.changed || outcome.persist;
-        if self.unshared && self.core.is_read() {
-            self.unshared = false;
+        let ready = self.unshared && self.core.is_read();
+        let view = ready.then(|| {
             let limits = self.published.borrow().limits.unwrap_or(Limits::CURRENT);
-            let View { pool, devices, report } = self.core.view(&limits, now());
-            self.count_taints(&pool);
-            self.outputs.wanted.send_if_modified(|held| {
-                let news = held.as_ref() != Some(&pool);
-                if news {
-                    *held = Some(pool);
-                }
-                news
-            });
-            share(&self.outputs.devices, devices);
-            self.outputs.report.send_if_modified(|held| {
-                let news = **held != report;
-                if news {
-                    *held = Arc::new(report);
-                }
-                news
-            });
-        }
+            self.core.view(&limits, now())
+        });
         if outcome.persist {
             self.outputs.memory.send_replace(self.core.memory());
         }
+        if let Some(view) = view {
+            self.unshared = false;
+            self.remembered.wait_for(&self.core.inventory().record()).await;
+            self.share(view);
+        }
+    }
+
+    fn share(&self, View { pool, devices, report }: View) {
+        self.count_taints(&pool);
+        self.outputs.wanted.send_if_modified(|held| {
+            let news = held.as_ref() != Some(&pool);
+            if news {
+                *held = Some(pool);
+            }
+            news
+        });
+        share(&self.outputs.devices, devices);
+        self.outputs.report.send_if_modified(|held| {
+            let news = **held != report;
+            if news {
+                *held = Arc::new(report);
+            }
+            news
+        });
     }
 
     /// What the PCI bus lists; `None` where that cannot be told, or not in time. Only one look is under way at any time.
