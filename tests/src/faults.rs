@@ -29,7 +29,7 @@ pub async fn inject(lab: &Lab, agent: &str, method: &str, path: &str, times: u32
     };
     let matching = json!({"method": method, "path": path, "userAgent": format!("{agent}*")});
     let fault = json!({"match": matching, "times": times, "answer": answer});
-    let (status, body) = http::request(lab.server_address(), "POST", "/sim/faults", &fault.to_string()).await?;
+    let (status, body) = http::request(lab.server_address()?, "POST", "/sim/faults", &fault.to_string()).await?;
     ensure!((200..300).contains(&status), "the fault layer answered {status}: {body}");
     let made: Value = serde_json::from_str(&body)?;
     Ok(made["id"].as_str().map_or_else(|| made["id"].to_string(), str::to_owned))
@@ -40,7 +40,7 @@ pub async fn inject(lab: &Lab, agent: &str, method: &str, path: &str, times: u32
 /// # Errors
 /// When the server does not say.
 pub async fn hits(lab: &Lab) -> Result<u64> {
-    let (status, body) = http::get(lab.server_address(), "/sim/faults").await?;
+    let (status, body) = http::get(lab.server_address()?, "/sim/faults").await?;
     ensure!(status == 200, "the fault layer answered {status}: {body}");
     let listed: Value = serde_json::from_str(&body)?;
     let faults = listed.as_array().or_else(|| listed["faults"].as_array()).cloned().unwrap_or_default();
@@ -52,7 +52,7 @@ pub async fn hits(lab: &Lab) -> Result<u64> {
 /// # Errors
 /// When the server does not.
 pub async fn clear(lab: &Lab) -> Result<()> {
-    let (status, body) = http::request(lab.server_address(), "DELETE", "/sim/faults", "").await?;
+    let (status, body) = http::request(lab.server_address()?, "DELETE", "/sim/faults", "").await?;
     ensure!((200..300).contains(&status), "the fault layer answered {status}: {body}");
     Ok(())
 }

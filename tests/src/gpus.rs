@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use nvidia_ml::control::{Control, Event, Gpu, Profile};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 /// Vendor and class of an NVIDIA data centre GPU, as sysfs writes them.
 const VENDOR: &str = "0x10de\n";
@@ -20,22 +21,23 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// Puts `count` H100-like GPUs into a node's folder: `gpus.json`, `sys`, `dev`.
+    /// Puts `count` H100-like GPUs into a node's folder: `gpus.json`, `sys`, `dev`. The device files are real ones where real containers get them,
+    /// which takes root, and else plain files.
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn install(folder: &Path, node: &str, count: usize) -> Result<Self> {
+    pub fn install(folder: &Path, node: &str, count: usize, device_nodes: bool) -> Result<Self> {
         let seed = node.bytes().fold(0, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
         let control = Control::server(Profile::H100, count, seed);
         let gpus = Self { file: folder.join("gpus.json"), control, events: 0 };
         let dev = folder.join("dev");
         fs::create_dir_all(&dev)?;
         for name in ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"] {
-            fs::write(dev.join(name), "")?;
+            install_device(&dev.join(name), device_nodes)?;
         }
         for (index, gpu) in gpus.control.gpus.iter().enumerate() {
             install_sysfs(&folder.join("sys"), gpu, index)?;
-            fs::write(dev.join(format!("nvidia{index}")), "")?;
+            install_device(&dev.join(format!("nvidia{index}")), device_nodes)?;
         }
         gpus.write()?;
         Ok(gpus)
@@ -118,6 +120,16 @@ impl Gpus {
     fn write(&self) -> Result<()> {
         self.control.write_atomically(&self.file).with_context(|| format!("cannot write {}", self.file.display()))
     }
+}
+
+/// A device file. The real ones are null devices: a container can open them, and nothing happens.
+fn install_device(path: &Path, real: bool) -> Result<()> {
+    if !real {
+        return Ok(fs::write(path, "")?);
+    }
+    let mode = Mode::from_raw_mode(0o666);
+    mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(1, 3))
+        .with_context(|| format!("cannot make the device node {}, which takes root", path.display()))
 }
 
 /// A card in sysfs: the real folder under its root complex, and the link that `bus/pci/devices` has to it.

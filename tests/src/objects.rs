@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 pub const DRIVER: &str = "gpu.devicetaint.dev";
 /// The namespace of every scenario; it carries the label that admin access needs.
 pub const NAMESPACE: &str = "story";
+/// The image of every container; `cargo xtask kube up` brings it into a real node.
+const IMAGE: &str = "devicetaint.dev/busybox:1";
 /// The key that administrators mark devices with (`kubectl device taint`).
 pub const MAINTENANCE: &str = "devicetaint.dev/maintenance";
 
@@ -90,7 +92,8 @@ pub fn pod(name: &str) -> PodSpec {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
         "spec": {
-            "containers": [{"name": "main", "image": "busybox:stable", "command": ["sleep", "infinity"], "imagePullPolicy": "IfNotPresent"}],
+            "containers": [{"name": "main", "image": IMAGE, "command": ["sleep", "1000000"], "imagePullPolicy": "IfNotPresent"}],
+            "automountServiceAccountToken": false,
             "terminationGracePeriodSeconds": 1,
         },
     });

@@ -12,10 +12,14 @@ use anyhow::{Context, Result, bail, ensure};
 /// Variables that cargo sets for a program that it runs.
 const OF_THIS_PROGRAM: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "OUT_DIR"];
 
+/// The programs that a cluster runs, in a release built once more in the profile that they ship in.
+const SHIPPED: [&str; 3] = ["gpu-driver", "device-taint-controller", "kubectl-device"];
+
 /// Where the built programs lie.
 #[derive(Clone, Debug)]
 pub struct Programs {
     folder: PathBuf,
+    shipped: PathBuf,
 }
 
 impl Programs {
@@ -24,10 +28,10 @@ impl Programs {
     /// # Errors
     /// When cargo cannot be run or the build fails; cargo's own words are on stderr.
     pub fn build() -> Result<Self> {
-        static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
-        let built = BUILT.get_or_init(|| build_workspace().map_err(|error| format!("{error:#}")));
+        static BUILT: OnceLock<std::result::Result<Programs, String>> = OnceLock::new();
+        let built = BUILT.get_or_init(|| build_all().map_err(|error| format!("{error:#}")));
         match built {
-            Ok(folder) => Ok(Self { folder: folder.clone() }),
+            Ok(programs) => Ok(programs.clone()),
             Err(error) => bail!("{error}"),
         }
     }
@@ -35,19 +39,19 @@ impl Programs {
     /// The node agent.
     #[must_use]
     pub fn gpu_driver(&self) -> PathBuf {
-        self.folder.join("gpu-driver")
+        self.shipped.join("gpu-driver")
     }
 
     /// The controller.
     #[must_use]
     pub fn controller(&self) -> PathBuf {
-        self.folder.join("device-taint-controller")
+        self.shipped.join("device-taint-controller")
     }
 
     /// The kubectl plugin.
     #[must_use]
     pub fn kubectl_device(&self) -> PathBuf {
-        self.folder.join("kubectl-device")
+        self.shipped.join("kubectl-device")
     }
 
     /// The small cluster.
@@ -82,22 +86,30 @@ fn profile_folder() -> Result<PathBuf> {
     Ok(if inner { parent.parent().unwrap_or(parent) } else { parent }.to_path_buf())
 }
 
-fn build_workspace() -> Result<PathBuf> {
+fn build_all() -> Result<Programs> {
     let folder = profile_folder()?;
     let target = folder.parent().context("the profile's folder lies in no target folder")?;
+    if folder.file_name().is_none_or(|name| name != "release") {
+        build(target, &["--workspace"])?;
+        return Ok(Programs { shipped: folder.clone(), folder });
+    }
+    build(target, &["--workspace", "--release"])?;
+    let packages = SHIPPED.iter().flat_map(|package| ["--package", package]);
+    build(target, &["--profile", "dist"].into_iter().chain(packages).collect::<Vec<_>>())?;
+    Ok(Programs { shipped: target.join("dist"), folder })
+}
+
+fn build(target: &Path, flags: &[&str]) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);
-    command.args(["build", "--workspace", "--target-dir"]).arg(target);
+    command.arg("build").args(flags).arg("--target-dir").arg(target);
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     // What cargo told this program of itself is not for another cargo: build scripts that look at it would run again.
     let of_this_program = |name: &str| OF_THIS_PROGRAM.iter().any(|prefix| name.starts_with(prefix));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_this_program)) {
         command.env_remove(name);
     }
-    if folder.file_name().is_some_and(|name| name == "release") {
-        command.arg("--release");
-    }
     let status = command.status().with_context(|| format!("cannot run {} to build the programs", cargo.display()))?;
-    ensure!(status.success(), "`cargo build --workspace` failed ({status}); see its output above");
-    Ok(folder)
+    ensure!(status.success(), "`cargo build {}` failed ({status}); see its output above", flags.join(" "));
+    Ok(())
 }

@@ -110,7 +110,7 @@ impl Stage {
     /// # Errors
     /// When the folder cannot be read.
     pub fn cdi_files(&mut self, node: &str, claim: &str) -> Result<Vec<String>> {
-        let folder = self.lab.node(node)?.cdi_root();
+        let folder = self.lab.node(node)?.cdi_root().to_owned();
         let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         let names = names.collect::<Result<Vec<String>>>()?;

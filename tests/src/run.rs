@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use tokio::time::Instant;
 
+use crate::lab::Site;
 use crate::stage::{Notes, Scenario, Stage, Step};
 
 /// How long a scenario may take at most, its programs' build included: a step that hangs must end too.
@@ -23,15 +24,16 @@ pub enum Heard<'a> {
 ///
 /// # Errors
 /// When the lab does not start, or a step breaks: with the step's title and the difference.
-pub async fn scenario(scenario: &Scenario, mut listen: impl FnMut(Heard<'_>)) -> Result<Stage> {
-    match tokio::time::timeout(LIMIT, steps(scenario, &mut listen)).await {
+pub async fn scenario(scenario: &Scenario, site: &Site, mut listen: impl FnMut(Heard<'_>)) -> Result<Stage> {
+    match tokio::time::timeout(LIMIT, steps(scenario, site, &mut listen)).await {
         Ok(stage) => stage,
         Err(_) => bail!("scenario {} did not end within {LIMIT:?}", scenario.name),
     }
 }
 
-async fn steps(scenario: &Scenario, listen: &mut impl FnMut(Heard<'_>)) -> Result<Stage> {
-    let mut stage = Stage::open((scenario.plan)()).await.with_context(|| format!("scenario {}", scenario.name))?;
+async fn steps(scenario: &Scenario, site: &Site, listen: &mut impl FnMut(Heard<'_>)) -> Result<Stage> {
+    let mut stage =
+        Stage::open((scenario.plan)(), site).await.with_context(|| format!("scenario {}", scenario.name))?;
     for (index, step) in scenario.steps.iter().enumerate() {
         listen(Heard::Begins(index + 1, step));
         let began = Instant::now();

@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 
-use crate::lab::{Lab, Plan};
+use crate::lab::{Lab, Plan, Site};
 use crate::objects::NAMESPACE;
 use crate::wait::{SOON, Seen, until};
 use crate::witness::Witness;
@@ -37,6 +37,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it proves, in one sentence.
     pub about: &'static str,
+    /// Why only the small cluster can run it, where that is so.
+    pub only_small: Option<&'static str>,
     /// How the lab begins.
     pub plan: fn() -> Plan,
     /// The steps, in order; each begins where the last one ended.
@@ -69,10 +71,19 @@ impl Stage {
     ///
     /// # Errors
     /// When the lab does not start.
-    pub async fn open(plan: Plan) -> Result<Self> {
-        let lab = Lab::start(plan).await?;
+    pub async fn open(plan: Plan, site: &Site) -> Result<Self> {
+        let lab = Lab::start(plan, site).await?;
         let witness = Witness::start(lab.pods());
         Ok(Self { lab, witness, memory: BTreeMap::new() })
+    }
+
+    /// Leaves the cluster as it was, where it lives on.
+    ///
+    /// # Errors
+    /// When something of the scenario stays.
+    pub async fn close(self) -> Result<()> {
+        drop(self.witness);
+        self.lab.close().await
     }
 
     /// What an earlier step remembered.

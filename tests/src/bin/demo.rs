@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
+use scenarios::lab::Site;
 use scenarios::programs::Programs;
 use scenarios::run::{self, Heard};
 use scenarios::stage::{Scenario, Stage};
@@ -57,7 +58,7 @@ fn tell(arguments: &Arguments) -> Result<()> {
 async fn story(arguments: &Arguments) -> Result<()> {
     let began = tokio::time::Instant::now();
     let mut broken = Ok(());
-    let stage = run::scenario(arguments.scenario, |heard| {
+    let stage = run::scenario(arguments.scenario, &Site::Small, |heard| {
         if let Err(error) = report(arguments, &heard) {
             broken = Err(error);
         }

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Figure, figure, megabytes, percentile, resident};
-use crate::lab::{Lab, Plan};
+use crate::lab::{Lab, Plan, Site};
 use crate::programs::Programs;
 use crate::wait::SOON;
 
@@ -24,7 +24,7 @@ const NODE: &str = "n1";
 /// Takes the figures.
 pub(super) async fn figures() -> Result<Vec<Figure>> {
     let plan = Plan { nodes: vec![NODE.to_owned()], ..Plan::default() };
-    let mut lab = Lab::bare(plan).await?;
+    let mut lab = Lab::bare(plan, &Site::Small).await?;
     lab.add_node(NODE).await?;
     let mut watched = Watched::start(lab.slices()).await?;
     let (mut starts, mut events, mut memory) = (Vec::new(), Vec::new(), Vec::new());

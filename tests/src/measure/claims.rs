@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{Figure, figure, percentile};
-use crate::lab::{Lab, Plan};
+use crate::lab::{Lab, Plan, Site};
 use crate::objects::{DRIVER, claim};
 use crate::stage::Stage;
 
@@ -27,7 +27,7 @@ const TIMES: usize = 100;
 /// Takes the figure.
 pub(super) async fn figures() -> Result<Vec<Figure>> {
     let plan = Plan { nodes: vec!["n1".to_owned()], ..Plan::default() };
-    let mut stage = Stage::open(plan).await?;
+    let mut stage = Stage::open(plan, &Site::Small).await?;
     stage.published(8).await?;
     let claim = allocated(&mut stage.lab).await?;
     let socket = stage.lab.node("n1")?.kubelet_root().join(format!("plugins/{DRIVER}/dra.sock"));

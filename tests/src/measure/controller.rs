@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::population::{is_of, names, populate, taint};
 use super::{Figure, figure, resident};
 use crate::http;
-use crate::lab::{Lab, Plan};
+use crate::lab::{Lab, Plan, Site};
 use crate::wait::{Seen, until};
 
 /// How many pods are evicted.
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Takes the figures.
 pub(super) async fn figures() -> Result<Vec<Figure>> {
-    let mut lab = Lab::bare(Plan { nodes: Vec::new(), ..Plan::default() }).await?;
+    let mut lab = Lab::bare(Plan { nodes: Vec::new(), ..Plan::default() }, &Site::Small).await?;
     populate(&lab, "naive", EVICTED).await?;
     let naive = one_by_one(&lab).await?;
     populate(&lab, "big", PODS - EVICTED).await?;

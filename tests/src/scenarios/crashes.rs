@@ -30,6 +30,7 @@ const RACK: &str = "example.org/rack-work";
 pub const CONTROLLER: Scenario = Scenario {
     name: "controller-killed-in-a-countdown",
     about: "a deadline survives the controller, for a device and for a node, and nobody is evicted twice",
+    only_small: None,
     plan: one_node,
     steps: &[
         step!("A pod tolerates a device taint for 6 s, another a node taint, a third neither is concerned.", countdown),
@@ -41,6 +42,7 @@ pub const CONTROLLER: Scenario = Scenario {
 pub const DRIVER: Scenario = Scenario {
     name: "driver-killed-in-a-countdown",
     about: "a taint keeps its time over the agent's death, and so does the deadline",
+    only_small: None,
     plan: lost_evicts,
     steps: &[
         step!("A GPU is lost, with a policy that evicts; its pod tolerates that for 6 s.", lose_with_countdown),
@@ -52,6 +54,7 @@ pub const DRIVER: Scenario = Scenario {
 pub const KUBELET: Scenario = Scenario {
     name: "kubelet-restarts",
     about: "the agent registers again, publishes again with the old times, and prepared claims stay",
+    only_small: None,
     plan: one_node,
     steps: &[
         step!("A pod holds a GPU, and another GPU is lost.", hold_and_lose),
@@ -151,8 +154,8 @@ async fn hold_and_lose(stage: &mut Stage) -> Result<Notes> {
 
 async fn kill_kubelet(stage: &mut Stage) -> Result<Notes> {
     let (time, slices) = (taint_time(stage).await?, uids(stage).await?);
-    stage.lab.node("n1")?.kubelet()?.kill().await?;
-    stage.lab.start_kubelet("n1")?;
+    stage.lab.kill_kubelet("n1").await?;
+    stage.lab.start_kubelet("n1").await?;
     stage.slices_replaced(&slices).await?;
     let lost = ("n1".to_owned(), stage.lab.node("n1")?.gpus.device(7));
     stage.published(8).await?;

@@ -14,6 +14,7 @@ use crate::wait::SOON;
 pub const SAME_NAME: Scenario = Scenario {
     name: "same-name-other-uid",
     about: "a pod of the same name but another UID is spared",
+    only_small: None,
     plan: one_node,
     steps: &[
         step!("Two pods share a claim that tolerates a taint for 4 s; the taint comes.", share),
@@ -25,6 +26,7 @@ pub const SAME_NAME: Scenario = Scenario {
 pub const FINISHED: Scenario = Scenario {
     name: "finished-pods-are-spared",
     about: "a pod that has ended is left alone, its log with it",
+    only_small: None,
     plan: one_node,
     steps: &[
         step!("A pod with a GPU finishes; another one runs on.", finish),

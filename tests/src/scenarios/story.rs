@@ -21,6 +21,7 @@ const RACK: &str = "example.org/rack-work";
 pub const STORY: Scenario = Scenario {
     name: "story",
     about: "one bad GPU moves exactly the right pods, and no others",
+    only_small: None,
     plan: Plan::default,
     steps: &[
         step!("Two nodes come up, and their agents publish eight GPUs each.", publish),

@@ -1,14 +1,18 @@
-//! A lab: one small cluster with its nodes, agents and controller as real processes in a folder of its own.
+//! A lab: a cluster with its nodes, agents and controller as real processes in a folder of its own.
 //!
-//! The API server, the scheduler, the claim controller and each kubelet are processes too, so that a scenario can kill any of
-//! them. Everything ends when the lab is dropped.
+//! It stands on a [`Site`]: the small cluster of this repository, whose API server, scheduler, claim controller and kubelets are processes of the lab
+//! too, or a real Kubernetes that runs already. All that the lab started ends when it is dropped.
+
+mod ground;
+mod node;
+mod real;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -18,9 +22,23 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::gpus::Gpus;
-use crate::objects::{self, NAMESPACE};
+use crate::objects::NAMESPACE;
 use crate::process::Process;
 use crate::programs::Programs;
+
+use ground::Ground;
+pub use node::Node;
+pub use real::RealCluster;
+
+/// Where a lab stands.
+#[derive(Clone, Debug, Default)]
+pub enum Site {
+    /// On a small cluster of its own.
+    #[default]
+    Small,
+    /// On a real Kubernetes that runs already. One lab at a time.
+    Real(RealCluster),
+}
 
 /// What a lab begins with.
 #[derive(Clone, Debug)]
@@ -51,65 +69,6 @@ impl Default for Plan {
     }
 }
 
-/// One node: its kubelet, its agent, its GPUs.
-#[derive(Debug)]
-pub struct Node {
-    /// The node's name.
-    pub name: String,
-    /// The stand-in GPUs.
-    pub gpus: Gpus,
-    folder: PathBuf,
-    kubelet: Option<Process>,
-    driver: Option<Process>,
-    driver_address: Option<String>,
-}
-
-impl Node {
-    /// The folder that stands for the node's file system.
-    #[must_use]
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// The kubelet's root folder.
-    #[must_use]
-    pub fn kubelet_root(&self) -> PathBuf {
-        self.folder.join("kubelet")
-    }
-
-    /// The folder of CDI files.
-    #[must_use]
-    pub fn cdi_root(&self) -> PathBuf {
-        self.folder.join("cdi")
-    }
-
-    /// The agent's process.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn driver(&mut self) -> Result<&mut Process> {
-        let name = &self.name;
-        self.driver.as_mut().with_context(|| format!("no agent runs on {name}"))
-    }
-
-    /// The kubelet's process.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn kubelet(&mut self) -> Result<&mut Process> {
-        let name = &self.name;
-        self.kubelet.as_mut().with_context(|| format!("no kubelet runs on {name}"))
-    }
-
-    /// Where the agent serves `/metrics`, `/healthz` and `/readyz`.
-    ///
-    /// # Errors
-    /// When it does not run.
-    pub fn driver_address(&self) -> Result<&str> {
-        self.driver_address.as_deref().with_context(|| format!("no agent runs on {}", self.name))
-    }
-}
-
 /// The lab.
 pub struct Lab {
     /// A client with all rights.
@@ -118,22 +77,19 @@ pub struct Lab {
     pub nodes: BTreeMap<String, Node>,
     programs: Programs,
     plan: Plan,
-    server: Process,
-    server_url: String,
-    actors: BTreeMap<&'static str, Process>,
+    ground: Ground,
     controller: Option<Process>,
     controller_address: Option<String>,
-    kubeconfig: PathBuf,
     folder: TempDir,
 }
 
 impl Lab {
-    /// Starts the cluster and its nodes, then the agents and the controller.
+    /// Starts the cluster where it has to be started, and the nodes; then the agents and the controller.
     ///
     /// # Errors
     /// When a program does not build, start or get ready.
-    pub async fn start(plan: Plan) -> Result<Self> {
-        let mut lab = Self::bare(plan).await?;
+    pub async fn start(plan: Plan, site: &Site) -> Result<Self> {
+        let mut lab = Self::bare(plan, site).await?;
         for name in lab.plan.nodes.clone() {
             lab.add_node(&name).await?;
             lab.start_driver(&name).await?;
@@ -142,57 +98,26 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Starts only the cluster: API server, scheduler and claim controller, with the device classes and the namespace.
+    /// Opens only the cluster, with the device classes and the namespace.
     ///
     /// # Errors
     /// When a program does not build, start or get ready.
-    pub async fn bare(plan: Plan) -> Result<Self> {
+    pub async fn bare(plan: Plan, site: &Site) -> Result<Self> {
         let programs = tokio::task::spawn_blocking(Programs::build).await??;
         let folder = tempfile::Builder::new().prefix("dt-").tempdir().context("cannot make a run folder")?;
-        let root = folder.path().to_path_buf();
-        let mut server = Process::start("server", &programs.sim(), &root, |command| {
-            command.args(["server", "--root"]).arg(&root);
-        })?;
-        let ready = server.line("ready ").await?;
-        let kubeconfig = PathBuf::from(field(&ready, "kubeconfig=")?);
-        let server_url = field(&ready, "server=")?;
-        let client = client(&kubeconfig).await?;
-        let mut lab = Self {
-            client,
-            nodes: BTreeMap::new(),
-            programs,
-            plan,
-            server,
-            server_url,
-            actors: BTreeMap::new(),
-            controller: None,
-            controller_address: None,
-            kubeconfig,
-            folder,
-        };
-        for actor in ["scheduler", "claims"] {
-            lab.start_actor(actor)?;
-        }
-        lab.create(objects::namespace()).await?;
-        lab.create_classes().await?;
-        Ok(lab)
+        let ground = Ground::open(site, &programs, folder.path()).await?;
+        let client = client(ground.kubeconfig()).await?;
+        ground.prepare(&client).await?;
+        let (nodes, controller, controller_address) = (BTreeMap::new(), None, None);
+        Ok(Self { client, nodes, programs, plan, ground, controller, controller_address, folder })
     }
 
-    fn start_actor(&mut self, actor: &'static str) -> Result<()> {
-        let process = Process::start(actor, &self.programs.sim(), self.folder.path(), |command| {
-            command.args([actor, "--kubeconfig"]).arg(&self.kubeconfig);
-        })?;
-        self.actors.insert(actor, process);
-        Ok(())
-    }
-
-    async fn create_classes(&self) -> Result<()> {
-        let text = include_str!("../../deploy/deviceclasses.yaml");
-        for document in text.split("\n---\n") {
-            let class: DeviceClass = serde_saphyr::from_str(document).context("deploy/deviceclasses.yaml")?;
-            self.create(serde_json::to_value(class)?).await?;
-        }
-        Ok(())
+    /// Takes away what the scenario left in a cluster that lives on, while there are still kubelets and agents to help.
+    ///
+    /// # Errors
+    /// When something stays.
+    pub async fn close(self) -> Result<()> {
+        self.ground.clean(&self.client).await
     }
 
     /// Adds a node with its GPUs and starts its kubelet.
@@ -207,10 +132,12 @@ impl Lab {
         if let Some(policy) = self.plan.policy {
             std::fs::write(folder.join("policy.yaml"), policy)?;
         }
-        let gpus = Gpus::install(&folder, name, self.plan.gpus)?;
-        let node = Node { name: name.to_owned(), gpus, folder, kubelet: None, driver: None, driver_address: None };
-        self.nodes.insert(name.to_owned(), node);
-        self.start_kubelet(name)
+        let (kubelet_root, cdi_root) = self.ground.roots(name, &folder);
+        let gpus = Gpus::install(&folder, name, self.plan.gpus, self.ground.device_nodes(name))?;
+        let (name, kubelet, driver, driver_address) = (name.to_owned(), None, None, None);
+        let node = Node { name: name.clone(), gpus, folder, kubelet_root, cdi_root, kubelet, driver, driver_address };
+        self.nodes.insert(name.clone(), node);
+        self.start_kubelet(&name).await
     }
 
     /// Adds a node whose NVML answers `code` to `function` from the start.
@@ -223,20 +150,22 @@ impl Lab {
         self.node(name)?.gpus.change(|control| control.faults.push(fault))
     }
 
-    /// Starts the kubelet of a node, or starts it again.
+    /// Starts the kubelet of a node, or starts it again. One that runs already goes on.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start_kubelet(&mut self, name: &str) -> Result<()> {
-        let (sim, kubeconfig) = (self.programs.sim(), self.kubeconfig.clone());
-        let node = self.node(name)?;
-        let (root, cdi) = (node.kubelet_root(), node.cdi_root());
-        let process = Process::start("kubelet", &sim, node.folder(), |command| {
-            command.args(["kubelet", "--node", name, "--kubeconfig"]).arg(kubeconfig).arg("--root").arg(root);
-            command.arg("--cdi-root").arg(cdi);
-        })?;
-        node.kubelet = Some(process);
-        Ok(())
+    pub async fn start_kubelet(&mut self, name: &str) -> Result<()> {
+        let node = self.nodes.get_mut(name).with_context(|| format!("the lab has no node {name}"))?;
+        self.ground.start_kubelet(node, &self.programs).await
+    }
+
+    /// Ends the kubelet of a node as a crash would.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn kill_kubelet(&mut self, name: &str) -> Result<()> {
+        let node = self.nodes.get_mut(name).with_context(|| format!("the lab has no node {name}"))?;
+        self.ground.kill_kubelet(node).await
     }
 
     /// Starts the agent of a node, or starts it again.
@@ -245,15 +174,14 @@ impl Lab {
     /// When it does not start.
     pub async fn start_driver(&mut self, name: &str) -> Result<()> {
         let (program, kubeconfig, flags) =
-            (self.programs.gpu_driver(), self.kubeconfig.clone(), self.plan.driver.clone());
+            (self.programs.gpu_driver(), self.kubeconfig().to_owned(), self.plan.driver.clone());
         let has_policy = self.plan.policy.is_some();
         let node = self.node(name)?;
         let folder = node.folder.clone();
         let mut process = Process::start("gpu-driver", &program, &folder, |command| {
             command.args(["--node-name", name, "--listen", "127.0.0.1:0", "--kubeconfig"]).arg(kubeconfig);
+            command.arg("--kubelet-root").arg(&node.kubelet_root).arg("--cdi-root").arg(&node.cdi_root);
             let paths = [
-                ("--kubelet-root", "kubelet"),
-                ("--cdi-root", "cdi"),
                 ("--state-dir", "state"),
                 ("--sysfs-root", "sys"),
                 ("--dev-root", "dev"),
@@ -280,7 +208,7 @@ impl Lab {
     pub async fn start_controller(&mut self) -> Result<()> {
         let (folder, flags) = (self.folder.path(), &self.plan.controller);
         let mut process = Process::start("controller", &self.programs.controller(), folder, |command| {
-            command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--listen", "127.0.0.1:0", "--state-dir"]);
+            command.arg("--kubeconfig").arg(self.ground.kubeconfig()).args(["--listen", "127.0.0.1:0", "--state-dir"]);
             command.arg(folder.join("controller-state")).args(flags);
         })?;
         self.controller_address = Some(process.line("listening on ").await?);
@@ -318,7 +246,7 @@ impl Lab {
     /// When it ends with another exit code than 0: with its stderr.
     pub async fn kubectl_device(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(self.programs.kubectl_device());
-        let output = command.args(arguments).env("KUBECONFIG", &self.kubeconfig).output().await?;
+        let output = command.args(arguments).env("KUBECONFIG", self.kubeconfig()).output().await?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "kubectl device {}: {}: {stderr}", arguments.join(" "), output.status);
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -329,17 +257,7 @@ impl Lab {
     /// # Errors
     /// When the server refuses it.
     pub async fn create(&self, object: Value) -> Result<()> {
-        let object: DynamicObject = serde_json::from_value(object)?;
-        let types = object.types.clone().context("an object without apiVersion and kind")?;
-        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
-        let api: Api<DynamicObject> = match &object.metadata.namespace {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        };
-        let name = object.metadata.name.clone().unwrap_or_default();
-        let made = api.create(&PostParams::default(), &object).await;
-        made.with_context(|| format!("cannot create {} {name}", resource.kind))?;
-        Ok(())
+        create(&self.client, object).await
     }
 
     /// Replaces a node's taints.
@@ -380,21 +298,23 @@ impl Lab {
     /// The kubeconfig that every process uses.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
+        self.ground.kubeconfig()
     }
 
-    /// The API server's host and port, for its fault layer.
-    #[must_use]
-    pub fn server_address(&self) -> &str {
-        self.server_url.split_once("://").map_or(self.server_url.as_str(), |(_, address)| address)
+    /// The host and port of the small cluster's API server, for its fault layer.
+    ///
+    /// # Errors
+    /// When the lab stands on a real Kubernetes, which has no such layer.
+    pub fn server_address(&self) -> Result<&str> {
+        self.ground.fault_layer()
     }
 
     /// The ends of all logs, for an error.
     #[must_use]
     pub fn logs(&self) -> String {
         let nodes = self.nodes.values().flat_map(|node| node.kubelet.iter().chain(node.driver.iter()));
-        let all = std::iter::once(&self.server).chain(self.actors.values()).chain(self.controller.iter()).chain(nodes);
-        all.map(Process::log_tail).collect::<Vec<_>>().join("\n")
+        let ours = self.controller.iter().chain(nodes).map(Process::log_tail);
+        self.ground.logs().into_iter().chain(ours).collect::<Vec<_>>().join("\n")
     }
 
     /// The run folder.
@@ -408,22 +328,31 @@ impl Lab {
     /// # Errors
     /// When one has ended on its own: which, how, and the end of its log.
     pub fn check(&mut self) -> Result<()> {
-        self.server.check()?;
-        let actors = self.actors.values_mut();
+        self.ground.check()?;
         let nodes = self.nodes.values_mut().flat_map(|node| node.kubelet.iter_mut().chain(node.driver.iter_mut()));
-        for process in actors.chain(self.controller.iter_mut()).chain(nodes) {
+        for process in self.controller.iter_mut().chain(nodes) {
             process.check()?;
         }
         Ok(())
     }
 }
 
+/// Makes an object from JSON, of any kind that the server knows by the usual plural.
+pub(super) async fn create(client: &Client, object: Value) -> Result<()> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let types = object.types.clone().context("an object without apiVersion and kind")?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
+    let api: Api<DynamicObject> = match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let made = api.create(&PostParams::default(), &object).await;
+    made.with_context(|| format!("cannot create {} {name}", resource.kind))?;
+    Ok(())
+}
+
 async fn client(kubeconfig: &Path) -> Result<Client> {
     let config = Kubeconfig::read_from(kubeconfig)?;
     Ok(Client::try_from(Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?)?)
-}
-
-fn field(line: &str, prefix: &str) -> Result<String> {
-    let found = line.split(' ').find_map(|word| word.strip_prefix(prefix));
-    Ok(found.with_context(|| format!("no {prefix} in `{line}`"))?.to_owned())
 }

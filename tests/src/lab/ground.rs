@@ -1,0 +1,169 @@
+//! What a lab stands on: its own small cluster, or a real Kubernetes. Everything that differs between the two is decided here.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::resource::v1::DeviceClass;
+use kube::Client;
+use serde_json::Value;
+
+use super::{Node, RealCluster, Site, create};
+use crate::objects;
+use crate::process::Process;
+use crate::programs::Programs;
+
+/// What a lab stands on.
+pub(super) enum Ground {
+    Small(Box<Small>),
+    Real(RealCluster),
+}
+
+/// The small cluster: API server, scheduler and claim controller are processes of the lab.
+pub(super) struct Small {
+    server: Process,
+    server_url: String,
+    actors: BTreeMap<&'static str, Process>,
+    kubeconfig: PathBuf,
+}
+
+impl Ground {
+    /// Starts the small cluster, or looks whether the real one is there.
+    pub(super) async fn open(site: &Site, programs: &Programs, folder: &Path) -> Result<Self> {
+        match site {
+            Site::Small => Ok(Self::Small(Box::new(Small::start(programs, folder).await?))),
+            Site::Real(cluster) => Ok(Self::Real(cluster.clone())),
+        }
+    }
+
+    /// Makes the namespace and the device classes; a real cluster is first cleaned of what a broken run left.
+    pub(super) async fn prepare(&self, client: &Client) -> Result<()> {
+        let mut objects = vec![objects::namespace()];
+        objects.extend(classes()?);
+        match self {
+            Self::Small(_) => {
+                for object in objects {
+                    create(client, object).await?;
+                }
+                Ok(())
+            }
+            Self::Real(cluster) => cluster.prepare(client, objects).await,
+        }
+    }
+
+    /// Takes away what a scenario made, where the cluster lives on.
+    pub(super) async fn clean(&self, client: &Client) -> Result<()> {
+        match self {
+            Self::Small(_) => Ok(()),
+            Self::Real(cluster) => cluster.clean(client).await,
+        }
+    }
+
+    pub(super) fn kubeconfig(&self) -> &Path {
+        match self {
+            Self::Small(small) => &small.kubeconfig,
+            Self::Real(cluster) => &cluster.kubeconfig,
+        }
+    }
+
+    pub(super) fn fault_layer(&self) -> Result<&str> {
+        match self {
+            Self::Small(small) => {
+                Ok(small.server_url.split_once("://").map_or(small.server_url.as_str(), |(_, address)| address))
+            }
+            Self::Real(_) => {
+                bail!("a real API server has no fault layer: mark the scenario as one for the small cluster")
+            }
+        }
+    }
+
+    /// The kubelet's root folder and the folder of CDI files of a node.
+    pub(super) fn roots(&self, node: &str, folder: &Path) -> (PathBuf, PathBuf) {
+        match self.real_kubelet_of(node) {
+            Some(cluster) => (cluster.kubelet_root.clone(), cluster.cdi_root.clone()),
+            None => (folder.join("kubelet"), folder.join("cdi")),
+        }
+    }
+
+    /// Whether real containers run on a node, so that its device files have to be real ones.
+    pub(super) fn device_nodes(&self, node: &str) -> bool {
+        self.real_kubelet_of(node).is_some()
+    }
+
+    pub(super) async fn start_kubelet(&self, node: &mut Node, programs: &Programs) -> Result<()> {
+        if let Some(cluster) = self.real_kubelet_of(&node.name) {
+            return cluster.start_kubelet().await;
+        }
+        let process = Process::start("kubelet", &programs.sim(), &node.folder, |command| {
+            command.args(["kubelet", "--node", &node.name, "--kubeconfig"]).arg(self.kubeconfig());
+            command.arg("--root").arg(&node.kubelet_root).arg("--cdi-root").arg(&node.cdi_root);
+        })?;
+        node.kubelet = Some(process);
+        Ok(())
+    }
+
+    pub(super) async fn kill_kubelet(&self, node: &mut Node) -> Result<()> {
+        match self.real_kubelet_of(&node.name) {
+            Some(cluster) => cluster.kill_kubelet().await,
+            None => node.kubelet.as_mut().with_context(|| format!("no kubelet runs on {}", node.name))?.kill().await,
+        }
+    }
+
+    fn real_kubelet_of(&self, node: &str) -> Option<&RealCluster> {
+        match self {
+            Self::Real(cluster) if cluster.node == node => Some(cluster),
+            _ => None,
+        }
+    }
+
+    pub(super) fn check(&mut self) -> Result<()> {
+        match self {
+            Self::Small(small) => {
+                std::iter::once(&mut small.server).chain(small.actors.values_mut()).try_for_each(Process::check)
+            }
+            Self::Real(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn logs(&self) -> Vec<String> {
+        match self {
+            Self::Small(small) => {
+                std::iter::once(&small.server).chain(small.actors.values()).map(Process::log_tail).collect()
+            }
+            Self::Real(cluster) => vec![format!("the cluster's own logs are in {}", cluster.logs.display())],
+        }
+    }
+}
+
+impl Small {
+    async fn start(programs: &Programs, folder: &Path) -> Result<Self> {
+        let mut server = Process::start("server", &programs.sim(), folder, |command| {
+            command.args(["server", "--root"]).arg(folder);
+        })?;
+        let ready = server.line("ready ").await?;
+        let kubeconfig = PathBuf::from(field(&ready, "kubeconfig=")?);
+        let server_url = field(&ready, "server=")?;
+        let mut actors = BTreeMap::new();
+        for actor in ["scheduler", "claims"] {
+            let process = Process::start(actor, &programs.sim(), folder, |command| {
+                command.args([actor, "--kubeconfig"]).arg(&kubeconfig);
+            })?;
+            actors.insert(actor, process);
+        }
+        Ok(Self { server, server_url, actors, kubeconfig })
+    }
+}
+
+fn classes() -> Result<Vec<Value>> {
+    let documents = include_str!("../../../deploy/deviceclasses.yaml").split("\n---\n");
+    let class = |document: &str| -> Result<Value> {
+        let class: DeviceClass = serde_saphyr::from_str(document).context("deploy/deviceclasses.yaml")?;
+        Ok(serde_json::to_value(class)?)
+    };
+    documents.map(class).collect()
+}
+
+fn field(line: &str, prefix: &str) -> Result<String> {
+    let found = line.split(' ').find_map(|word| word.strip_prefix(prefix));
+    Ok(found.with_context(|| format!("no {prefix} in `{line}`"))?.to_owned())
+}
