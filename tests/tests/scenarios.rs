@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use scenarios::lab::Site;
 use scenarios::stage::Scenario;
 
 fn main() -> ExitCode {
@@ -14,6 +15,9 @@ fn main() -> ExitCode {
 fn run(scenario: &'static Scenario) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        scenarios::run::scenario(scenario, |_| {}).await.map(drop).map_err(|error| Failed::from(format!("{error:#}")))
+        scenarios::run::scenario(scenario, &Site::Small, |_| {})
+            .await
+            .map(drop)
+            .map_err(|error| Failed::from(format!("{error:#}")))
     })
 }
