@@ -1,27 +1,51 @@
-//! Programs of a real Kubernetes, built from a Go module of tools that is committed under `tests/real/<version>`.
+//! Programs of a real Kubernetes, built from Go modules of tools that are committed under `tests/real`.
 //!
-//! go.mod + go.sum -> hash -> cache folder -> `go build` under a file lock -> the program's path. What is in the cache is never built again; a cache that
-//! is not there only costs time.
+//! go.mod + go.sum -> hash -> cache folder -> `go build` under a file lock -> the folder that holds the programs. What is in the cache is never built
+//! again; a cache that is not there only costs time.
+
+mod compile;
+mod stamp;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 
-/// Kubernetes' own programs read their version from these packages; without it they call themselves v0.0.0, and clients that look at it go wrong.
-/// The second one is the one that goes into the user agent.
-const VERSION_PACKAGES: [&str; 2] = ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"];
+pub(crate) use stamp::Stamp;
+
+/// A tools module, and what is wanted of it.
+pub(crate) struct GoModule<'a> {
+    /// Folder of the tools module (go.mod, go.sum).
+    pub(crate) folder: PathBuf,
+    /// The module that the programs come from, as go.mod requires it.
+    pub(crate) source: &'a str,
+    /// How the programs learn their version.
+    pub(crate) stamp: Stamp,
+    /// Build tags, with commas between them.
+    pub(crate) tags: &'a str,
+    /// The programs.
+    pub(crate) programs: &'a [Program],
+}
 
 /// One program of a tools module.
-pub(crate) struct GoTool<'a> {
-    /// Folder of the tools module (go.mod, go.sum).
-    pub(crate) module: &'a Path,
-    /// Go package of the program; its last part is the program's name.
-    pub(crate) package: &'a str,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    /// Its Go package.
+    pub(crate) package: &'static str,
+    /// What it is called in the cache.
+    pub(crate) name: &'static str,
+}
+
+impl Program {
+    /// What `go build` calls it: the last part of the package that is not a major version.
+    fn built_name(&self) -> &'static str {
+        let is_major = |part: &str| part.strip_prefix('v').is_some_and(|digits| digits.parse::<u32>().is_ok());
+        self.package.rsplit('/').find(|part| !is_major(part)).unwrap_or(self.package)
+    }
 }
 
 /// Where things come from and go to; all of it differs in tests.
@@ -39,87 +63,79 @@ impl Surroundings {
     }
 }
 
-/// The path of the program; builds it first where the cache has it not. Waits while another run builds it.
-pub(crate) fn ensure_built(tool: &GoTool<'_>, at: &Surroundings) -> Result<PathBuf> {
-    let folder = at.cache.join("tools").join(module_key(tool.module)?);
-    let name = tool.package.rsplit('/').next().unwrap_or(tool.package);
-    let program = folder.join(name);
-    if program.exists() {
-        return Ok(program);
+impl GoModule<'_> {
+    /// The folder of its programs in the cache, whether they are there or not.
+    ///
+    /// # Errors
+    /// When go.mod or go.sum cannot be read.
+    pub(crate) fn folder_in(&self, at: &Surroundings) -> Result<PathBuf> {
+        Ok(at.cache.join("tools").join(self.key()?))
     }
-    fs::create_dir_all(&folder).with_context(|| format!("create cache folder {}", folder.display()))?;
-    let lock_path = folder.join(format!("{name}.lock"));
-    let lock = File::create(&lock_path).with_context(|| format!("create {}", lock_path.display()))?;
-    // Held until the file is dropped, and released by the system if this run is killed.
-    lock.lock().with_context(|| format!("lock {}", lock_path.display()))?;
-    if !program.exists() {
-        build(tool, at, &program)?;
+
+    /// The programs that the cache has not.
+    ///
+    /// # Errors
+    /// When go.mod or go.sum cannot be read.
+    pub(crate) fn missing(&self, at: &Surroundings) -> Result<Vec<Program>> {
+        let folder = self.folder_in(at)?;
+        Ok(self.programs.iter().filter(|program| !folder.join(program.name).exists()).copied().collect())
     }
-    Ok(program)
-}
 
-/// Builds under another name in the same folder and renames: a program under its final name is whole.
-fn build(tool: &GoTool<'_>, at: &Surroundings, program: &Path) -> Result<()> {
-    let partial = program.with_extension("partial");
-    let status = Command::new(&at.go)
-        .args(["build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags"])
-        .arg(link_flags(&kubernetes_version(tool.module)?)?)
-        .arg("-o")
-        .arg(&partial)
-        .arg(tool.package)
-        .current_dir(tool.module)
-        .env("CGO_ENABLED", "0")
-        .env("GOWORK", "off")
-        .stdin(Stdio::null())
-        // Our stdout carries the path and nothing else.
-        .stdout(Stdio::null())
-        .status();
-    let status = match status {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "`{}` is not on PATH, and {} is built from its Go module: install Go 1.26 or newer (https://go.dev/dl)",
-            at.go.display(),
-            tool.package
-        ),
-        started => started.with_context(|| format!("start {}", at.go.display()))?,
-    };
-    ensure!(status.success(), "go build {} in {} failed: {status}", tool.package, tool.module.display());
-    fs::rename(&partial, program).with_context(|| format!("move the built program to {}", program.display()))
-}
-
-/// Names the cache folder of a tools module: its version, for people, and the hash of what go would build from.
-fn module_key(module: &Path) -> Result<String> {
-    let mut hash = Sha256::new();
-    for file in ["go.mod", "go.sum"] {
-        let text = read(&module.join(file))?;
-        // The length in front keeps the end of one file from being read as the start of the next.
-        hash.update(text.len().to_le_bytes());
-        hash.update(text);
+    /// The folder that holds the programs; builds those first that the cache has not. Waits while another run builds.
+    ///
+    /// # Errors
+    /// When go is not there, or the build fails.
+    pub(crate) fn ensure_built(&self, at: &Surroundings) -> Result<PathBuf> {
+        let folder = self.folder_in(at)?;
+        if self.missing(at)?.is_empty() {
+            return Ok(folder);
+        }
+        fs::create_dir_all(&folder).with_context(|| format!("create cache folder {}", folder.display()))?;
+        let lock_path = folder.join("lock");
+        let lock = File::create(&lock_path).with_context(|| format!("create {}", lock_path.display()))?;
+        // Held until the file is dropped, and released by the system if this run is killed.
+        lock.lock().with_context(|| format!("lock {}", lock_path.display()))?;
+        let missing = self.missing(at)?;
+        if !missing.is_empty() {
+            compile::build(self, &missing, &at.go, &folder)?;
+        }
+        Ok(folder)
     }
-    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{}-{digest}", kubernetes_version(module)?))
-}
 
-/// The version of Kubernetes that the tools module requires: `v1.37.2`.
-fn kubernetes_version(module: &Path) -> Result<String> {
-    let path = module.join("go.mod");
-    let text = read(&path)?;
-    let required = text.lines().find_map(|line| {
-        let mut words = line.split_whitespace().skip_while(|&word| word == "require");
-        (words.next() == Some("k8s.io/kubernetes")).then(|| words.next())?
-    });
-    let version = required.with_context(|| format!("{} requires no version of k8s.io/kubernetes", path.display()))?;
-    Ok(version.to_owned())
-}
+    /// Names the cache folder: what the programs are, for people, and the hash of what go would build from.
+    fn key(&self) -> Result<String> {
+        let mut hash = Sha256::new();
+        for file in ["go.mod", "go.sum"] {
+            let text = read(&self.folder.join(file))?;
+            // The length in front keeps the end of one file from being read as the start of the next.
+            hash.update(text.len().to_le_bytes());
+            hash.update(text);
+        }
+        // Without tags the same module gives other programs.
+        hash.update(self.tags);
+        let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Ok(format!("{}-{}-{digest}", self.title(), self.version()?))
+    }
 
-fn link_flags(version: &str) -> Result<String> {
-    let mut numbers = version.trim_start_matches('v').split('.');
-    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
-        bail!("`{version}` is not a version like v1.37.2");
-    };
-    let set = |package| {
-        format!(" -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}")
-    };
-    Ok(format!("-s -w{}", VERSION_PACKAGES.map(set).concat()))
+    /// What people call the source: `kubernetes`, `etcd`.
+    pub(crate) fn title(&self) -> &str {
+        self.source.split('/').nth(1).unwrap_or(self.source)
+    }
+
+    /// The version of the source that go.mod requires: `v1.37.2`.
+    ///
+    /// # Errors
+    /// When go.mod cannot be read or requires none.
+    pub(crate) fn version(&self) -> Result<String> {
+        let path = self.folder.join("go.mod");
+        let text = read(&path)?;
+        let required = text.lines().find_map(|line| {
+            let mut words = line.split_whitespace().skip_while(|&word| word == "require");
+            (words.next() == Some(self.source)).then(|| words.next())?
+        });
+        let version = required.with_context(|| format!("{} requires no version of {}", path.display(), self.source))?;
+        Ok(version.to_owned())
+    }
 }
 
 /// Our folder below the user's cache, as the XDG base directory specification has it: a relative `XDG_CACHE_HOME` is ignored.
@@ -132,109 +148,4 @@ fn cache_folder(xdg_cache_home: Option<OsString>, home: Option<OsString>) -> Res
 
 fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PACKAGE: &str = "k8s.io/kubernetes/cmd/kubectl";
-
-    /// A tools module, with a shell as the go command: `sh build ...` runs the script `build` of the module's folder. (To run a file that was just
-    /// written can fail with "text file busy" while another test forks.)
-    struct Bench {
-        folder: tempfile::TempDir,
-        at: Surroundings,
-    }
-
-    impl Bench {
-        fn new(script: &str) -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let at = Surroundings { go: PathBuf::from("sh"), cache: folder.path().join("cache") };
-            fs::write(folder.path().join("build"), script).unwrap();
-            let bench = Self { folder, at };
-            bench.write_mod("module m\n\nrequire k8s.io/kubernetes v1.37.2\n");
-            fs::write(bench.folder.path().join("go.sum"), "").unwrap();
-            bench
-        }
-
-        fn write_mod(&self, text: &str) {
-            fs::write(self.folder.path().join("go.mod"), text).unwrap();
-        }
-
-        fn ensure_built(&self) -> Result<PathBuf> {
-            ensure_built(&GoTool { module: self.folder.path(), package: PACKAGE }, &self.at)
-        }
-    }
-
-    /// `-o FILE` are the last two arguments before the package.
-    const WRITES_PROGRAM: &str =
-        r#"echo run >> runs; while [ "$1" != -o ]; do all="$all $1"; shift; done; echo "$all" > "$2""#;
-
-    #[test]
-    fn builds_once_and_stamps_the_version() {
-        let bench = Bench::new(WRITES_PROGRAM);
-        let program = bench.ensure_built().unwrap();
-        assert_eq!(bench.ensure_built().unwrap(), program);
-        assert_eq!(fs::read_to_string(bench.folder.path().join("runs")).unwrap(), "run\n");
-        let arguments = fs::read_to_string(&program).unwrap();
-        assert!(arguments.contains("-X k8s.io/component-base/version.gitVersion=v1.37.2"), "{arguments}");
-        assert!(arguments.contains("version.gitMajor=1 ") && arguments.contains("version.gitMinor=37"), "{arguments}");
-    }
-
-    #[test]
-    fn another_go_mod_is_another_program() {
-        let bench = Bench::new(WRITES_PROGRAM);
-        let first = bench.ensure_built().unwrap();
-        bench.write_mod("module m\n\nrequire (\n\tk8s.io/kubernetes v1.36.3\n)\n");
-        let second = bench.ensure_built().unwrap();
-        assert_ne!(first, second);
-        assert!(second.to_string_lossy().contains("/v1.36.3-"), "{}", second.display());
-    }
-
-    #[test]
-    fn a_failed_build_leaves_no_program_and_the_next_run_tries_again() {
-        let bench = Bench::new("echo run >> runs; exit 3");
-        for _ in 0..2 {
-            let told = bench.ensure_built().unwrap_err().to_string();
-            assert!(told.contains(PACKAGE) && told.contains("exit status: 3"), "{told}");
-        }
-        assert_eq!(fs::read_to_string(bench.folder.path().join("runs")).unwrap(), "run\nrun\n");
-    }
-
-    #[test]
-    fn two_runs_at_once_build_once() {
-        let bench = Bench::new(WRITES_PROGRAM);
-        std::thread::scope(|scope| {
-            for run in [scope.spawn(|| bench.ensure_built()), scope.spawn(|| bench.ensure_built())] {
-                assert!(run.join().unwrap().unwrap().exists());
-            }
-        });
-        assert_eq!(fs::read_to_string(bench.folder.path().join("runs")).unwrap(), "run\n");
-    }
-
-    #[test]
-    fn a_missing_go_is_said_with_what_to_install() {
-        let mut bench = Bench::new("");
-        bench.at.go = bench.folder.path().join("no-go");
-        let told = bench.ensure_built().unwrap_err().to_string();
-        assert!(told.contains("is not on PATH") && told.contains("install Go 1.26"), "{told}");
-    }
-
-    #[test]
-    fn a_go_mod_without_kubernetes_is_an_error() {
-        let bench = Bench::new("");
-        bench.write_mod("module m\n");
-        assert!(bench.ensure_built().unwrap_err().to_string().contains("requires no version of k8s.io/kubernetes"));
-    }
-
-    #[test]
-    fn the_cache_follows_xdg() {
-        let folder =
-            |xdg: Option<&str>, home: Option<&str>| cache_folder(xdg.map(Into::into), home.map(Into::into)).ok();
-        assert_eq!(folder(Some("/c"), Some("/h")), Some("/c/device-taint-manager".into()));
-        assert_eq!(folder(Some("relative"), Some("/h")), Some("/h/.cache/device-taint-manager".into()));
-        assert_eq!(folder(None, Some("/h")), Some("/h/.cache/device-taint-manager".into()));
-        assert_eq!(folder(None, None), None);
-    }
 }

@@ -4,7 +4,7 @@
 //! Prints one line an image: its file, its name and its digest. The same programs give the same bytes.
 
 mod files;
-mod layout;
+pub(crate) mod layout;
 
 use std::ffi::OsString;
 use std::fs;

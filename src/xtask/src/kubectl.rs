@@ -4,12 +4,14 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 
-use crate::go_tool::{GoTool, Surroundings, ensure_built};
+use crate::go_tool::Surroundings;
+use crate::kube::programs;
+use crate::kube::version::Version;
 
 pub(crate) fn run() -> Result<()> {
-    let module = crate::repository_root().join("tests/real/v1.37");
-    let tool = GoTool { module: &module, package: "k8s.io/kubernetes/cmd/kubectl" };
-    let program = ensure_built(&tool, &Surroundings::from_environment()?)?;
-    writeln!(io::stdout(), "{}", program.display())?;
+    // Nothing but kubectl: whoever runs the tests without root does not wait for the rest of Kubernetes.
+    let module = programs::kubernetes(Version::default(), &[programs::KUBECTL]);
+    let folder = module.ensure_built(&Surroundings::from_environment()?)?;
+    writeln!(io::stdout(), "{}", folder.join(programs::KUBECTL.name).display())?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod gen_proto;
 mod go_tool;
 mod image;
+mod kube;
 mod kubectl;
 mod manifests;
 mod measure;
@@ -29,6 +30,8 @@ enum Task {
     Image(image::Args),
     /// Render the chart to deploy/manifests.yaml with helm
     Manifests(manifests::Args),
+    /// Build, start and stop a real Kubernetes on this machine
+    Kube(kube::Args),
     /// Build the real kubectl 1.37 from its Go module, once, and print its path
     Kubectl,
     /// Take figures of the programs in release, one JSON object a line
@@ -39,12 +42,15 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    match run(Args::parse().task) {
+    let task = Args::parse().task;
+    // Who starts a cluster can tell "it did not come up" from "what ran on it failed".
+    let failure = if matches!(task, Task::Kube(_)) { ExitCode::from(2) } else { ExitCode::FAILURE };
+    match run(task) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The chain in one line and no backtrace: the reader wants to know what to do. Where stderr is closed there is nobody to tell.
             writeln!(io::stderr(), "error: {error:#}").ok();
-            ExitCode::FAILURE
+            failure
         }
     }
 }
@@ -54,6 +60,7 @@ fn run(task: Task) -> Result<()> {
         Task::Gen(args) => gen_proto::run(&args),
         Task::Image(args) => image::run(&args),
         Task::Manifests(args) => manifests::run(&args),
+        Task::Kube(args) => kube::run(&args),
         Task::Kubectl => kubectl::run(),
         Task::Measure { group } => measure::run(group.as_deref()),
     }

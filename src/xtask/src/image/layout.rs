@@ -20,15 +20,15 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// An image to be written.
-pub(super) struct Image {
+pub(crate) struct Image {
     /// Repository and tag.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The program's path in the image.
-    pub(super) entrypoint: String,
+    pub(crate) entrypoint: String,
     /// User and group that it runs as.
-    pub(super) user: &'static str,
+    pub(crate) user: &'static str,
     /// Tars, lowest first.
-    pub(super) layers: Vec<Vec<u8>>,
+    pub(crate) layers: Vec<Vec<u8>>,
 }
 
 /// A tar of these files and the folders above them.
@@ -64,7 +64,7 @@ fn append(tar: &mut Builder<impl Write>, kind: EntryType, path: &str, mode: u32,
 
 impl Image {
     /// Writes the tar, and gives the digest of the image's manifest.
-    pub(super) fn write(&self, path: &Path) -> Result<String> {
+    pub(crate) fn write(&self, path: &Path) -> Result<String> {
         let wrong = || format!("write {}", path.display());
         let mut file = BufWriter::new(DiskFile::create(path).with_context(wrong)?);
         let (tar, digest) = self.archive()?;

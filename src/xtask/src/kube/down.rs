@@ -1,0 +1,32 @@
+//! `cargo xtask kube down`: stops a cluster and removes what it left. Where there is nothing, it says so and is content.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use super::layout::RunDir;
+use super::sweep::{Keep, sweep};
+use super::{DownArgs, say};
+
+pub(super) fn run(args: &DownArgs) -> Result<()> {
+    ensure!(rustix::process::geteuid().is_root(), "a real cluster is root's: run it with sudo");
+    let run = RunDir::new(&args.run)?;
+    let root = run.root().display();
+    if !run.root().exists() {
+        // Somebody may have removed the folder of a cluster that runs.
+        sweep(&run, Keep::Nothing)?;
+        say(&format!("no cluster is in {root}"));
+        return Ok(());
+    }
+    let _lock = run.lock()?;
+    ensure!(run.is_marked(), "{root} is not a run folder: `cargo xtask kube up` did not make it");
+    if args.keep_logs {
+        sweep(&run, Keep::Logs)?;
+        say(&format!("stopped; the logs are in {}", run.path("logs").display()));
+        return Ok(());
+    }
+    sweep(&run, Keep::Nothing)?;
+    fs::remove_dir_all(run.root()).with_context(|| format!("remove {root}"))?;
+    say(&format!("stopped, and {root} is removed"));
+    Ok(())
+}
