@@ -1,8 +1,6 @@
 //! `cargo xtask kube down`: stops a cluster and removes what it left. Where there is nothing, it says so and is content.
 
-use std::fs;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::layout::RunDir;
 use super::sweep::{Keep, sweep};
@@ -26,7 +24,7 @@ pub(super) fn run(args: &DownArgs) -> Result<()> {
         return Ok(());
     }
     sweep(&run, Keep::Nothing)?;
-    fs::remove_dir_all(run.root()).with_context(|| format!("remove {root}"))?;
+    run.remove()?;
     say(&format!("stopped, and {root} is removed"));
     Ok(())
 }

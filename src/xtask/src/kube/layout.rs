@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
+use super::mounts;
+
 /// A unix socket's path has 107 bytes at most, and containerd's shims add a slash, a folder of one letter, a slash and 64 digits to ours.
 const LONGEST: usize = 107 - "/s/".len() - 64;
 
@@ -88,6 +90,16 @@ impl RunDir {
             }
             Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", self.root.display())),
         }
+    }
+
+    /// Removes the folder with all that is in it.
+    ///
+    /// # Errors
+    /// When it cannot be removed, or something is mounted in it: what is mounted is not ours to delete.
+    pub(super) fn remove(&self) -> Result<()> {
+        let mounted = mounts::below(&self.root)?;
+        ensure!(mounted.is_empty(), "{} is not removed: {} is mounted", self.root.display(), mounted[0].display());
+        fs::remove_dir_all(&self.root).with_context(|| format!("remove {}", self.root.display()))
     }
 
     /// Whether a `kube up` made this folder.

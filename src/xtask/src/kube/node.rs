@@ -88,6 +88,7 @@ cdi_spec_dirs = ["{cdi}"]
 
 [plugins."io.containerd.cri.v1.runtime".cni]
 bin_dirs = ["{CNI_PLUGINS}"]
+use_internal_loopback = true
 conf_dir = "{cni}"
 
 [plugins."io.containerd.cri.v1.runtime".containerd]

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use super::{cgroup, mounts, network, process, wait};
 const CNI_RESULTS: &str = "/var/lib/cni/results";
 /// Where kubelet links every container's log, wherever its own folder is.
 const LOG_LINKS: &str = "/var/log/containers";
+
+/// Where kubelet listens for device plugins.
+const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins/kubelet.sock";
 
 /// What is left of the run folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,7 @@ pub(super) fn sweep(run: &RunDir, keep: Keep) -> Result<()> {
     cgroup::remove(run)?;
     network::remove_node_address(run)?;
     remove_log_links(run)?;
+    remove_device_plugin_socket()?;
     empty(run, keep)
 }
 
@@ -90,6 +95,16 @@ fn host_interfaces(result: &[u8]) -> Vec<String> {
     let interfaces = value["result"]["interfaces"].as_array().cloned().unwrap_or_default();
     let on_host = interfaces.iter().filter(|interface| interface["sandbox"].as_str().unwrap_or_default().is_empty());
     on_host.filter_map(|interface| interface["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// kubelet listens for device plugins at one place of the machine, whatever its own folder is. Where nobody listens any more, the socket goes.
+fn remove_device_plugin_socket() -> Result<()> {
+    let refused =
+        UnixStream::connect(DEVICE_PLUGINS).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    if refused {
+        fs::remove_file(DEVICE_PLUGINS).with_context(|| format!("remove {DEVICE_PLUGINS}"))?;
+    }
+    Ok(())
 }
 
 fn remove_log_links(run: &RunDir) -> Result<()> {

@@ -38,31 +38,41 @@ pub(super) fn run(args: &UpArgs) -> Result<()> {
         "a real cluster needs root: mounts, network namespaces and cgroups are made; run it with sudo, or in CI as root"
     );
     let run = RunDir::new(&args.run)?;
-    let programs = build::ensure(args.version)?;
-    let watch = Stopwatch::start();
     let _lock = run.claim()?;
     ensure_not_running(&run)?;
-    ensure_space(&run)?;
-    sweep(&run, Keep::Nothing).context("clean what an earlier cluster left")?;
-    let ports = Ports::choose(args.port)?;
-    let plan = Plan {
-        version: args.version,
-        stock: args.stock,
-        upstream_evictor: args.upstream_evictor,
-        ports,
-        run: &run,
-        programs: &programs,
-    };
-    let cluster = start_or_sweep(&plan)?;
+    let started = clean_and_start(args, &run);
+    if started.is_err() && !run.path("logs").exists() {
+        // Nothing in it would help anybody.
+        run.remove()?;
+    }
+    let (cluster, took) = started?;
     say(&format!(
         "Kubernetes {} is up after {:.1} s: node {NODE} is Ready, the server is {}",
         cluster.version,
-        watch.elapsed().as_secs_f64(),
+        took.as_secs_f64(),
         cluster.server
     ));
     say(&format!("stop it with: cargo xtask kube down --run {}", run.root().display()));
     writeln!(io::stdout(), "export KUBECONFIG={}", cluster.kubeconfig.display())?;
     Ok(())
+}
+
+/// What can go wrong at once comes before the build, which can take long. Gives the time that it took after the build, too.
+fn clean_and_start(args: &UpArgs, run: &RunDir) -> Result<(Cluster, Duration)> {
+    ensure_space(run)?;
+    sweep(run, Keep::Nothing).context("clean what an earlier cluster left")?;
+    let ports = Ports::choose(args.port)?;
+    let programs = build::ensure(args.version)?;
+    let watch = Stopwatch::start();
+    let plan = Plan {
+        version: args.version,
+        stock: args.stock,
+        upstream_evictor: args.upstream_evictor,
+        ports,
+        run,
+        programs: &programs,
+    };
+    Ok((start_or_sweep(&plan)?, watch.elapsed()))
 }
 
 /// A cluster of which all components run is not swept away. One of which some have died is.
