@@ -79,6 +79,7 @@ role=
 clean() {
   stop
   [ -n "$role" ] && back
+  "$kubectl" --namespace "$namespace" scale deployment device-taint-controller --replicas 1 > /dev/null
   "$kubectl" delete --raw "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName=$node" \
     --as "system:node:$node" --as-group system:nodes --as-group system:authenticated > /dev/null || true
   "$kubectl" delete node $node --ignore-not-found > /dev/null
@@ -160,6 +161,10 @@ fails "publishing" "create resourceslices" "cannot create ResourceSlice"
 back; stop
 
 controller() { start device-taint-controller --kubeconfig "$work/device-taint-controller.kubeconfig" --device-mode enforce; }
+
+# The installed controller would act before the one that is looked at.
+"$kubectl" --namespace "$namespace" scale deployment device-taint-controller --replicas 0 > /dev/null
+"$kubectl" --namespace "$namespace" wait --for delete pod --selector app.kubernetes.io/component=controller --timeout 60s > /dev/null
 
 # A pod that holds a device of nobody, and a taint that evicts it.
 "$kubectl" --namespace "$namespace" create -f - > /dev/null <<EOF
