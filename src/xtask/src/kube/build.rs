@@ -1,5 +1,7 @@
 //! `cargo xtask kube build`: programs and packages, once; nothing when all is there.
 
+use std::io::{self, Write};
+
 use anyhow::Result;
 
 use super::programs::Programs;
@@ -7,9 +9,13 @@ use super::version::Version;
 use super::{debian, say};
 use crate::go_tool::Surroundings;
 
+/// Prints a line for each program on stdout: its name and its path.
 pub(super) fn run(version: Version) -> Result<()> {
     let programs = ensure(version)?;
-    say(&format!("Kubernetes {version} is built in {}", programs.kubernetes("").display()));
+    for path in programs.paths() {
+        let name = path.file_name().unwrap_or_default();
+        writeln!(io::stdout(), "{} {}", name.display(), path.display())?;
+    }
     Ok(())
 }
 

@@ -19,6 +19,7 @@ pub(super) fn make(run: &RunDir) -> Result<()> {
     for hierarchy in hierarchies()? {
         let folder = hierarchy.join(run.name());
         fs::create_dir_all(&folder).with_context(|| format!("create cgroup {}", folder.display()))?;
+        hand_down_controllers(&hierarchy)?;
         // In cgroup v1 a new cpuset has no processor and no memory, and nothing can be put into it.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             let (from, to) = (hierarchy.join(file), folder.join(file));
@@ -27,6 +28,17 @@ pub(super) fn make(run: &RunDir) -> Result<()> {
                 fs::write(&to, text).with_context(|| format!("write {}", to.display()))?;
             }
         }
+    }
+    Ok(())
+}
+
+/// In cgroup v2 a group has the controllers that the one above it hands down, and kubelet asks for them. Elsewhere there are none to hand down.
+fn hand_down_controllers(hierarchy: &Path) -> Result<()> {
+    let controllers = fs::read_to_string(hierarchy.join("cgroup.controllers")).unwrap_or_default();
+    for controller in controllers.split_whitespace() {
+        let file = hierarchy.join("cgroup.subtree_control");
+        let wrong = || format!("hand down {controller} with {}", file.display());
+        fs::write(&file, format!("+{controller}")).with_context(wrong)?;
     }
     Ok(())
 }

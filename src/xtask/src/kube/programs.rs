@@ -103,6 +103,19 @@ impl Programs {
         Self { etcd: folder.clone(), containerd: folder.clone(), helm: folder.clone(), kubernetes: folder }
     }
 
+    /// All of them.
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        let of = |folder: &PathBuf, programs: &[Program]| -> Vec<_> {
+            programs.iter().map(|program| folder.join(program.name)).collect()
+        };
+        let mut paths = of(&self.etcd, &ETCD);
+        paths.extend(of(&self.containerd, &CONTAINERD));
+        paths.extend(of(&self.helm, &HELM));
+        paths.extend(of(&self.kubernetes, &KUBERNETES));
+        paths.extend(self.test_driver());
+        paths
+    }
+
     /// etcd's server.
     pub(crate) fn etcd(&self) -> PathBuf {
         self.etcd.join("etcd")
