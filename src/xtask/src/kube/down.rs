@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 
 use super::layout::RunDir;
 use super::sweep::{Keep, sweep};
-use super::{DownArgs, say};
+use super::{DownArgs, process, say};
 
 pub(super) fn run(args: &DownArgs) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "a real cluster is root's: run it with sudo");
@@ -17,7 +17,9 @@ pub(super) fn run(args: &DownArgs) -> Result<()> {
         return Ok(());
     }
     let _lock = run.lock()?;
-    ensure!(run.is_marked(), "{root} is not a run folder: `cargo xtask kube up` did not make it");
+    // Of a cluster that runs, somebody may have removed most of the folder.
+    let is_ours = run.is_marked() || !process::marked(&run)?.is_empty();
+    ensure!(is_ours, "{root} is not a run folder: `cargo xtask kube up` did not make it");
     if args.keep_logs {
         sweep(&run, Keep::Logs)?;
         say(&format!("stopped; the logs are in {}", run.path("logs").display()));

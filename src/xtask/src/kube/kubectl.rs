@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 /// kubectl with the administrator's rights.
+#[derive(Clone)]
 pub(super) struct Kubectl {
     pub(super) program: PathBuf,
     pub(super) kubeconfig: PathBuf,

@@ -172,8 +172,7 @@ impl<'a> Start<'a> {
     }
 
     fn wait_for_server(&mut self) -> Result<()> {
-        let (port, kubectl) = (self.plan.ports.api, self.kubectl.program.clone());
-        let kubectl = Kubectl { program: kubectl, kubeconfig: self.kubectl.kubeconfig.clone() };
+        let (port, kubectl) = (self.plan.ports.api, self.kubectl.clone());
         self.wait("kube-apiserver", "be ready", move || {
             // Cheaper than a kubectl that finds nobody.
             if let Err(error) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
@@ -185,7 +184,7 @@ impl<'a> Start<'a> {
 
     /// The node takes pods, and a pod finds its account and the authority to trust.
     fn wait_for_pods_to_be_possible(&mut self) -> Result<()> {
-        let kubectl = Kubectl { program: self.kubectl.program.clone(), kubeconfig: self.kubectl.kubeconfig.clone() };
+        let kubectl = self.kubectl.clone();
         let node_path = format!("/api/v1/nodes/{NODE}");
         self.wait("kubelet", &format!("make node {NODE} ready"), || {
             Ok(match kubectl.get(&node_path)? {
