@@ -24,12 +24,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// How the programs are built
-    #[arg(long, value_enum, default_value_t = Profile::Release)]
+    #[arg(long, value_enum, default_value_t = Profile::Dist)]
     profile: Profile,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Profile {
+    /// What a cluster runs: small, and slow to build
+    Dist,
     Release,
     Debug,
 }
@@ -38,6 +40,7 @@ impl Profile {
     /// What cargo calls it.
     fn name(self) -> &'static str {
         match self {
+            Self::Dist => "dist",
             Self::Release => "release",
             Self::Debug => "dev",
         }

@@ -1,6 +1,6 @@
 //! `cargo xtask manifests`: deploy/manifests.yaml, the chart rendered with its default values, for those who install without helm.
 //!
-//! helm is a Go program and takes minutes to build: it is named by `--helm` or `$HELM`. CI runs `--check`.
+//! The helm is that of the real cluster's tools, built once: another version would write the same objects with other blank lines. CI runs `--check`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,15 +9,18 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::go_tool::Surroundings;
+use crate::kube::programs;
+
 /// Options of `cargo xtask manifests`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Change nothing; fail when deploy/manifests.yaml is not what the chart gives
     #[arg(long)]
     check: bool,
-    /// The helm to use
-    #[arg(long, env = "HELM", value_name = "FILE", default_value = "helm")]
-    helm: PathBuf,
+    /// A helm to use in place of the one of the cache, which is built when it is not there
+    #[arg(long, env = "HELM", value_name = "FILE")]
+    helm: Option<PathBuf>,
 }
 
 /// Release and namespace of the rendered manifests.
@@ -40,7 +43,11 @@ metadata:
 pub(crate) fn run(args: &Args) -> Result<()> {
     let deploy = crate::repository_root().join("deploy");
     let file = deploy.join("manifests.yaml");
-    let wanted = format!("{HEAD}{}", render(&args.helm, &deploy.join("chart"))?);
+    let helm = match &args.helm {
+        Some(helm) => helm.clone(),
+        None => programs::helm().ensure_built(&Surroundings::from_environment()?)?.join("helm"),
+    };
+    let wanted = format!("{HEAD}{}", render(&helm, &deploy.join("chart"))?);
     if !args.check {
         fs::write(&file, wanted).with_context(|| format!("write {}", file.display()))?;
         return Ok(writeln!(io::stdout(), "{}", file.display())?);

@@ -54,14 +54,18 @@ fn all(version: Version) -> [GoModule<'static>; 4] {
         tags: "no_btrfs,no_zfs,no_aufs,no_devmapper",
         programs: &CONTAINERD,
     };
-    let helm = GoModule {
+    [etcd, containerd, helm(), kubernetes(version, programs)]
+}
+
+/// Helm alone, which renders the manifests too.
+pub(crate) fn helm() -> GoModule<'static> {
+    GoModule {
         folder: module_folder("helm"),
         source: "helm.sh/helm/v4",
         stamp: Stamp::Variable("helm.sh/helm/v4/internal/version.version"),
         tags: "",
         programs: &HELM,
-    };
-    [etcd, containerd, helm, kubernetes(version, programs)]
+    }
 }
 
 fn module_folder(name: &str) -> PathBuf {
