@@ -19,7 +19,7 @@ fn deploy() -> PathBuf {
 
 /// The objects of a file, each by itself.
 fn objects(name: &str) -> Vec<Value> {
-    let text = std::fs::read_to_string(deploy().join(name)).unwrap();
+    let text = std::fs::read_to_string(deploy().join(name)).expect("a file of deploy");
     let read = |document: &str| {
         serde_saphyr::from_str::<Value>(document).unwrap_or_else(|error| panic!("{error}\n{document}"))
     };
@@ -37,7 +37,7 @@ fn typed<T: DeserializeOwned>(object: &Value) -> T {
 
 /// A field that the API does not have is dropped on the way through the type, and so is missing afterwards.
 fn survives<T: DeserializeOwned + Serialize>(object: &Value) {
-    let after = serde_json::to_value(typed::<T>(object)).unwrap();
+    let after = serde_json::to_value(typed::<T>(object)).expect("an object of the API is JSON");
     assert_eq!(&after, object, "something in this object is not of the API");
 }
 
