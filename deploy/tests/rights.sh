@@ -27,6 +27,13 @@ if [ -z "$authority" ]; then
   "$kubectl" config view --minify --raw -o jsonpath='{.clusters[0].cluster.certificate-authority-data}' | base64 -d > "$authority"
 fi
 
+# The version in which this server has DeviceTaintRules.
+rules=
+for version in v1alpha3 v1beta2 v1; do
+  "$kubectl" get --raw "/apis/resource.k8s.io/$version" 2> /dev/null | grep -q '"devicetaintrules"' && rules="$version"
+done
+[ -n "$rules" ] || fail "this server serves no DeviceTaintRules: they are a feature gate before 1.37"
+
 # as ACCOUNT [OPTION...]: a kubeconfig with a token of the account.
 as() {
   local account="$1"; shift
@@ -192,7 +199,7 @@ EOF
 }
 taint() {
   "$kubectl" create -f - > /dev/null <<EOF
-apiVersion: resource.k8s.io/v1
+apiVersion: resource.k8s.io/$rules
 kind: DeviceTaintRule
 metadata: {name: rights}
 spec: {deviceSelector: {driver: rights.example.org, pool: p, device: d}, taint: {key: example.org/rights, effect: NoExecute}}
@@ -201,7 +208,7 @@ EOF
 # A mark of ours whose time has come.
 mark() {
   "$kubectl" create -f - > /dev/null <<EOF
-apiVersion: resource.k8s.io/v1
+apiVersion: resource.k8s.io/$rules
 kind: DeviceTaintRule
 metadata:
   name: rights-mark
