@@ -37,10 +37,11 @@ until_true() {
 }
 says() { local text="$1"; shift; "$@" | grep -qF -- "$text"; }
 clean() {
+  # Pods before the agent: without it kubelet cannot end their claims.
+  kubectl delete pod,resourceclaim install --ignore-not-found --timeout 30s > /dev/null 2>&1 || true
   "$helm" uninstall $name --namespace $name --ignore-not-found > /dev/null 2>&1 || true
-  kubectl delete namespace $name --ignore-not-found > /dev/null 2>&1 || true
+  kubectl delete namespace $name --ignore-not-found --timeout 60s > /dev/null 2>&1 || true
   kubectl delete node install-gone --ignore-not-found > /dev/null 2>&1 || true
-  kubectl delete pod,resourceclaim install --ignore-not-found > /dev/null 2>&1 || true
   rm -rf "$work" "$node"
 }
 trap clean EXIT
@@ -51,6 +52,7 @@ for image in gpu-driver device-taint-controller; do
 done
 
 # The node's driver: a library, its cards in sysfs, and nodes that are no GPUs.
+rm -rf "$node"
 mkdir -p "$node/lib" "$node/dev" "$node/sys/bus/pci/devices/0000:1b:00.0" "$node/sys/bus/pci/devices/0000:3b:00.0"
 cp "$programs/libnvidia_ml.so" "$node/lib/libnvidia-ml.so.1"
 mknod "$node/dev/nvidia0" c 1 3
@@ -128,7 +130,8 @@ EOF
 kubectl wait pod/install --for condition=Ready --timeout 60s > /dev/null || fail "$(kubectl describe pod install)"
 until_true "the card in the pod's environment" says DEVICETAINT_GPU_0000_1B_00_0=GPU- kubectl logs install
 until_true "the card's node in the pod" says nvidia0 kubectl logs install
-until_true "the card's health in the pod's status" says '"health":"Healthy"' kubectl get pod install --output jsonpath='{.status.containerStatuses[0].allocatedResourcesStatus}'
+# Kubernetes 1.34 and 1.35 have this behind a gate (ResourceHealthStatus).
+[[ "$(of_cluster version)" == 1.3[45].* ]] || until_true "the card's health in the pod's status" says '"health":"Healthy"' kubectl get pod install --output jsonpath='{.status.containerStatuses[0].allocatedResourcesStatus}'
 
 step "a card falls off the bus, and comes back"
 cards ',"lost":true'
