@@ -43,7 +43,13 @@ async fn steps(scenario: &Scenario, site: &Site, listen: &mut impl FnMut(Heard<'
         let notes = notes.with_context(|| format!("scenario {}, step {}: {}", scenario.name, index + 1, step.title));
         match notes {
             Ok(notes) => listen(Heard::Ended(&notes, began.elapsed())),
-            Err(error) => return Err(anyhow!("{error:#}\n\n{}", stage.lab.logs())),
+            Err(error) => {
+                let error = anyhow!("{error:#}\n\n{}", stage.lab.logs());
+                return Err(match stage.close().await {
+                    Ok(()) => error,
+                    Err(left) => anyhow!("{error:#}\n\ncleaning up failed too: {left:#}"),
+                });
+            }
         }
     }
     Ok(stage)

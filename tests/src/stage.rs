@@ -74,7 +74,12 @@ impl Stage {
     pub async fn open(plan: Plan, site: &Site) -> Result<Self> {
         let lab = Lab::start(plan, site).await?;
         let witness = Witness::start(lab.pods());
-        Ok(Self { lab, witness, memory: BTreeMap::new() })
+        let mut stage = Self { lab, witness, memory: BTreeMap::new() };
+        // A real kubelet that meets a pod before its driver looks at it again only after a minute or so.
+        for node in stage.lab.nodes.keys().cloned().collect::<Vec<_>>() {
+            stage.driver_ready(&node, 200).await?;
+        }
+        Ok(stage)
     }
 
     /// Leaves the cluster as it was, where it lives on.

@@ -90,9 +90,9 @@ impl Ground {
         self.real_kubelet_of(node).is_some()
     }
 
-    pub(super) async fn start_kubelet(&self, node: &mut Node, programs: &Programs) -> Result<()> {
+    pub(super) fn start_kubelet(&self, node: &mut Node, programs: &Programs) -> Result<()> {
         if let Some(cluster) = self.real_kubelet_of(&node.name) {
-            return cluster.start_kubelet().await;
+            return cluster.start_kubelet();
         }
         let process = Process::start("kubelet", &programs.sim(), &node.folder, |command| {
             command.args(["kubelet", "--node", &node.name, "--kubeconfig"]).arg(self.kubeconfig());
@@ -130,7 +130,7 @@ impl Ground {
             Self::Small(small) => {
                 std::iter::once(&small.server).chain(small.actors.values()).map(Process::log_tail).collect()
             }
-            Self::Real(cluster) => vec![format!("the cluster's own logs are in {}", cluster.logs.display())],
+            Self::Real(cluster) => vec![cluster.logs()],
         }
     }
 }

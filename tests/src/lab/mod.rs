@@ -91,7 +91,7 @@ impl Lab {
     pub async fn start(plan: Plan, site: &Site) -> Result<Self> {
         let mut lab = Self::bare(plan, site).await?;
         for name in lab.plan.nodes.clone() {
-            lab.add_node(&name).await?;
+            lab.add_node(&name)?;
             lab.start_driver(&name).await?;
         }
         lab.start_controller().await?;
@@ -124,7 +124,7 @@ impl Lab {
     ///
     /// # Errors
     /// When the kubelet does not start.
-    pub async fn add_node(&mut self, name: &str) -> Result<()> {
+    pub fn add_node(&mut self, name: &str) -> Result<()> {
         let folder = self.folder.path().join("nodes").join(name);
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         std::fs::write(folder.join("boot_id"), format!("boot-1-of-{name}\n"))?;
@@ -137,15 +137,15 @@ impl Lab {
         let (name, kubelet, driver, driver_address) = (name.to_owned(), None, None, None);
         let node = Node { name: name.clone(), gpus, folder, kubelet_root, cdi_root, kubelet, driver, driver_address };
         self.nodes.insert(name.clone(), node);
-        self.start_kubelet(&name).await
+        self.start_kubelet(&name)
     }
 
     /// Adds a node whose NVML answers `code` to `function` from the start.
     ///
     /// # Errors
     /// As [`Lab::add_node`].
-    pub async fn add_broken_node(&mut self, name: &str, function: &str, code: u32) -> Result<()> {
-        self.add_node(name).await?;
+    pub fn add_broken_node(&mut self, name: &str, function: &str, code: u32) -> Result<()> {
+        self.add_node(name)?;
         let fault = nvidia_ml::control::Fault::error(function, code);
         self.node(name)?.gpus.change(|control| control.faults.push(fault))
     }
@@ -154,9 +154,9 @@ impl Lab {
     ///
     /// # Errors
     /// When it does not start.
-    pub async fn start_kubelet(&mut self, name: &str) -> Result<()> {
+    pub fn start_kubelet(&mut self, name: &str) -> Result<()> {
         let node = self.nodes.get_mut(name).with_context(|| format!("the lab has no node {name}"))?;
-        self.ground.start_kubelet(node, &self.programs).await
+        self.ground.start_kubelet(node, &self.programs)
     }
 
     /// Ends the kubelet of a node as a crash would.

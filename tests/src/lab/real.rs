@@ -3,9 +3,13 @@
 //! One node has a real kubelet with containers; the scenarios' further nodes are kubelets of the sim at the same API server. The cluster lives on, so a
 //! lab takes away what it made, and first what a broken run left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,22 +18,25 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::process::Command;
 
 use super::create;
 use crate::objects::NAMESPACE;
 use crate::wait::until;
 
+/// The component that scenarios end and start.
+const KUBELET: &str = "kubelet";
 /// How long a cluster may take to forget what a scenario made.
 const CLEAN_WITHIN: Duration = Duration::from_secs(60);
 
 /// A running cluster, as `cluster.json` describes it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RealCluster {
-    /// The version of Kubernetes: `v1.37.2`.
+    /// The version of Kubernetes: `1.37.2`.
     pub version: String,
     /// A kubeconfig with all rights.
     pub kubeconfig: PathBuf,
@@ -39,10 +46,21 @@ pub struct RealCluster {
     pub kubelet_root: PathBuf,
     /// Where its container runtime looks for CDI files.
     pub cdi_root: PathBuf,
-    /// The folder of all logs.
-    pub logs: PathBuf,
-    /// The command that ends and starts the kubelet: its words, to which `stop` or `start` is added.
-    pub kubelet_command: Vec<String>,
+    /// The programs that it consists of.
+    components: BTreeMap<String, Component>,
+    /// The description's own file: it is kept true when a component is started again.
+    #[serde(skip)]
+    file: PathBuf,
+}
+
+/// A program of the cluster: all that is needed to start it again as it was.
+#[derive(Clone, Debug, Deserialize)]
+struct Component {
+    pid: i32,
+    program: PathBuf,
+    arguments: Vec<String>,
+    environment: BTreeMap<String, String>,
+    log: PathBuf,
 }
 
 impl RealCluster {
@@ -53,12 +71,22 @@ impl RealCluster {
     pub fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read {}; `cargo xtask kube up` writes it", file.display()))?;
-        serde_json::from_str(&text).with_context(|| format!("{} does not describe a cluster", file.display()))
+        let cluster: Self =
+            serde_json::from_str(&text).with_context(|| format!("{} does not describe a cluster", file.display()))?;
+        Ok(Self { file: file.to_owned(), ..cluster })
+    }
+
+    /// Where the logs of its programs are.
+    pub(super) fn logs(&self) -> String {
+        let logs = self.components.values().map(|component| component.log.display().to_string());
+        format!("the cluster's own logs: {}", logs.collect::<Vec<_>>().join(" "))
     }
 
     /// Cleans, and makes the namespace and what else stays from one scenario to the next.
     pub(super) async fn prepare(&self, client: &Client, objects: Vec<Value>) -> Result<()> {
-        self.clean(client).await?;
+        // No agent runs at this moment: what a broken run left is taken off the server, and kubelet tidies up when the next agent is there.
+        self.start_kubelet()?;
+        self.remove(client, &DeleteParams::default().grace_period(0)).await?;
         for object in objects {
             match create(client, object).await {
                 Err(error) if !already_there(&error) => return Err(error),
@@ -73,18 +101,23 @@ impl RealCluster {
         .await
     }
 
-    /// Deletes all that scenarios make, and waits until it is gone.
+    /// Deletes all that scenarios make while kubelets and agents are there to help, and waits until it is gone.
     pub(super) async fn clean(&self, client: &Client) -> Result<()> {
-        self.start_kubelet().await?;
-        remove_all::<DeviceTaintRule>(Api::all(client.clone())).await?;
+        self.start_kubelet()?;
+        self.remove(client, &DeleteParams::default()).await
+    }
+
+    async fn remove(&self, client: &Client, pods: &DeleteParams) -> Result<()> {
+        let with = DeleteParams::default();
+        remove_all::<DeviceTaintRule>(Api::all(client.clone()), &with).await?;
         remove_taints(client, &self.node).await?;
-        remove_all::<Pod>(Api::namespaced(client.clone(), NAMESPACE)).await?;
-        remove_all::<ResourceClaim>(Api::namespaced(client.clone(), NAMESPACE)).await?;
-        remove_all::<ResourceClaimTemplate>(Api::namespaced(client.clone(), NAMESPACE)).await?;
-        remove_all::<PodDisruptionBudget>(Api::namespaced(client.clone(), NAMESPACE)).await?;
-        remove_all::<Event>(Api::namespaced(client.clone(), NAMESPACE)).await?;
+        remove_all::<Pod>(Api::namespaced(client.clone(), NAMESPACE), pods).await?;
+        remove_all::<ResourceClaim>(Api::namespaced(client.clone(), NAMESPACE), &with).await?;
+        remove_all::<ResourceClaimTemplate>(Api::namespaced(client.clone(), NAMESPACE), &with).await?;
+        remove_all::<PodDisruptionBudget>(Api::namespaced(client.clone(), NAMESPACE), &with).await?;
+        remove_all::<Event>(Api::namespaced(client.clone(), NAMESPACE), &with).await?;
         self.remove_nodes(client).await?;
-        remove_all::<ResourceSlice>(Api::all(client.clone())).await
+        remove_all::<ResourceSlice>(Api::all(client.clone()), &with).await
     }
 
     /// Deletes the nodes whose kubelets are the sim's.
@@ -99,32 +132,69 @@ impl RealCluster {
     }
 
     /// Starts the kubelet where it does not run.
-    pub(super) async fn start_kubelet(&self) -> Result<()> {
-        self.kubelet("start").await
+    pub(super) fn start_kubelet(&self) -> Result<()> {
+        let now = Self::read(&self.file)?;
+        let kubelet = now.components.get(KUBELET).context("cluster.json names no kubelet")?;
+        if process(kubelet.pid)?.is_some() {
+            return Ok(());
+        }
+        let started = kubelet.start()?;
+        self.note_pid(started)
     }
 
-    /// Ends the kubelet as a crash would.
+    /// Ends the kubelet as a crash would, and waits until it has ended.
     pub(super) async fn kill_kubelet(&self) -> Result<()> {
-        self.kubelet("stop").await
-    }
-
-    async fn kubelet(&self, verb: &str) -> Result<()> {
-        let (program, arguments) =
-            self.kubelet_command.split_first().context("cluster.json gives no kubelet_command")?;
-        let output = Command::new(program).args(arguments).arg(verb).output().await;
-        let output = output.with_context(|| format!("cannot run {program}"))?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{} {verb}: {}: {said}", self.kubelet_command.join(" "), output.status);
+        let now = Self::read(&self.file)?;
+        let kubelet = now.components.get(KUBELET).context("cluster.json names no kubelet")?;
+        let running = process(kubelet.pid)?.context("the kubelet does not run")?;
+        pidfd_send_signal(&running, Signal::KILL).context("cannot kill the kubelet")?;
+        let within = Timespec::try_from(CLEAN_WITHIN)?;
+        let ended = tokio::task::spawn_blocking(move || has_ended(&running, &within)).await??;
+        ensure!(ended, "the kubelet does not end, {CLEAN_WITHIN:?} after it was killed");
         Ok(())
     }
+
+    fn note_pid(&self, pid: u32) -> Result<()> {
+        let mut text: Value = serde_json::from_str(&std::fs::read_to_string(&self.file)?)?;
+        text["components"][KUBELET]["pid"] = json!(pid);
+        let beside = self.file.with_extension("json.new");
+        std::fs::write(&beside, serde_json::to_vec_pretty(&text)?)?;
+        std::fs::rename(&beside, &self.file).with_context(|| format!("cannot write {}", self.file.display()))
+    }
+}
+
+impl Component {
+    /// Starts it; it lives on when this program ends, and `cargo xtask kube down` finds it by its environment.
+    fn start(&self) -> Result<u32> {
+        let log = File::options().create(true).append(true).open(&self.log);
+        let log = log.with_context(|| format!("cannot open {}", self.log.display()))?;
+        let mut command = std::process::Command::new(&self.program);
+        command.args(&self.arguments).env_clear().envs(&self.environment).process_group(0);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
+        Ok(child.id())
+    }
+}
+
+/// A handle of a process, where it runs. One that has ended and waits to be collected does not run.
+fn process(pid: i32) -> Result<Option<OwnedFd>> {
+    let pid = Pid::from_raw(pid).context("cluster.json gives no process number")?;
+    let Ok(handle) = pidfd_open(pid, PidfdFlags::NONBLOCK) else { return Ok(None) };
+    Ok((!has_ended(&handle, &Timespec::default())?).then_some(handle))
+}
+
+/// Waits until a process has ended, or the time is over. A pidfd is readable once the process has ended.
+fn has_ended(process: &OwnedFd, within: &Timespec) -> Result<bool> {
+    let mut look = [PollFd::new(process, PollFlags::IN)];
+    Ok(poll(&mut look, Some(within)).context("cannot look at a process")? > 0)
 }
 
 fn already_there(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 409)
 }
 
-/// Deletes every object that an API gives, and waits until none is left. A pod that nobody looks after any more is taken off by force: its node is gone.
-async fn remove_all<K>(api: Api<K>) -> Result<()>
+/// Deletes every object that an API gives, and waits until none of them is left.
+async fn remove_all<K>(api: Api<K>, how: &DeleteParams) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -135,7 +205,7 @@ where
     };
     let old: BTreeSet<String> = listed.iter().filter_map(ResourceExt::uid).collect();
     for object in listed {
-        gone_is_fine(api.delete(&object.name_any(), &DeleteParams::default()).await)?;
+        gone_is_fine(api.delete(&object.name_any(), how).await)?;
     }
     until(api, &format!("all {} to be gone", K::plural(&())), CLEAN_WITHIN, |left| {
         // A controller or an agent that lives on may make new ones.

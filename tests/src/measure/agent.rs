@@ -25,7 +25,7 @@ const NODE: &str = "n1";
 pub(super) async fn figures() -> Result<Vec<Figure>> {
     let plan = Plan { nodes: vec![NODE.to_owned()], ..Plan::default() };
     let mut lab = Lab::bare(plan, &Site::Small).await?;
-    lab.add_node(NODE).await?;
+    lab.add_node(NODE)?;
     let mut watched = Watched::start(lab.slices()).await?;
     let (mut starts, mut events, mut memory) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {

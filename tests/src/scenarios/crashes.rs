@@ -155,7 +155,7 @@ async fn hold_and_lose(stage: &mut Stage) -> Result<Notes> {
 async fn kill_kubelet(stage: &mut Stage) -> Result<Notes> {
     let (time, slices) = (taint_time(stage).await?, uids(stage).await?);
     stage.lab.kill_kubelet("n1").await?;
-    stage.lab.start_kubelet("n1").await?;
+    stage.lab.start_kubelet("n1")?;
     stage.slices_replaced(&slices).await?;
     let lost = ("n1".to_owned(), stage.lab.node("n1")?.gpus.device(7));
     stage.published(8).await?;
@@ -170,6 +170,7 @@ async fn kill_kubelet(stage: &mut Stage) -> Result<Notes> {
 }
 
 async fn prepare_again(stage: &mut Stage) -> Result<Notes> {
+    stage.driver_ready("n1", 200).await?;
     stage.lab.create(claim("late").build()).await?;
     stage.lab.create(pod("late").claim("late").build()).await?;
     stage.running(&["holder", "late"]).await?;

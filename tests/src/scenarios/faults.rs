@@ -148,7 +148,7 @@ async fn neighbours_work(stage: &mut Stage) -> Result<Notes> {
 
 async fn no_nvml(stage: &mut Stage) -> Result<Notes> {
     stage.published(8).await?;
-    stage.lab.add_broken_node("n2", "nvmlInit_v2", 9).await?;
+    stage.lab.add_broken_node("n2", "nvmlInit_v2", 9)?;
     stage.lab.start_driver("n2").await?;
     stage.pool_size("n2", 0).await?;
     stage.driver_says("n2", "/readyz", "not loaded").await
