@@ -49,7 +49,9 @@ async fn run(config: Config) -> Result<(), AgentError> {
 fn tell_address(address: SocketAddr) {
     let mut out = std::io::stdout();
     // A closed output is no reason not to work.
-    writeln!(out, "listening on {address}").and_then(|()| out.flush()).ok();
+    if let Err(error) = writeln!(out, "listening on {address}").and_then(|()| out.flush()) {
+        tracing::info!(%error, %address, "stdout is closed; listening");
+    }
 }
 
 /// SIGTERM and SIGINT end the agent in order.
@@ -78,6 +80,8 @@ fn log_to_stderr(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // It would tell of a line that cannot be written on the same closed stderr, and panic.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     match format {

@@ -109,8 +109,12 @@ impl Plugin {
         let restored = self.metrics.sockets_restored;
         let serve_claims = serve(service, self.paths.service, service_ready, restored.clone(), service_stop.clone());
         let introduce = async {
-            // The service ended before it was ready: then there is nothing to introduce.
-            if service_is_ready.await.is_ok() {
+            // The service ended, or was told to, before it was ready: then there is nothing to introduce.
+            let served = tokio::select! {
+                ready = service_is_ready => ready.is_ok(),
+                () = stop.cancelled() => false,
+            };
+            if served {
                 serve(registration, self.paths.registration, registration_ready, restored, stop.clone()).await?;
             }
             stop.cancelled().await;

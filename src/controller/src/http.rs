@@ -25,9 +25,6 @@ pub enum HttpError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Nobody reads our stdout.
-    #[error("cannot say on stdout where we listen: {0}")]
-    Announce(#[source] std::io::Error),
     /// It ended by itself.
     #[error("the HTTP server ended: {0}")]
     Serve(#[source] std::io::Error),
@@ -42,15 +39,17 @@ pub struct Shared {
     pub metrics: Metrics,
 }
 
-/// Takes the address, and says on `out` which one it became: `listening on 127.0.0.1:9401`.
+/// Takes the address, and says on `out` which one it became: `listening on 127.0.0.1:9401`. That nobody reads it is no reason not to work.
 ///
 /// # Errors
-/// When the address cannot be had, or `out` not be written.
+/// When the address cannot be had.
 pub async fn bind(address: SocketAddr, out: &mut impl Write) -> Result<TcpListener, HttpError> {
     let wrong = |source| HttpError::Bind { address, source };
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let bound = listener.local_addr().map_err(wrong)?;
-    writeln!(out, "listening on {bound}").and_then(|()| out.flush()).map_err(HttpError::Announce)?;
+    if let Err(error) = writeln!(out, "listening on {bound}").and_then(|()| out.flush()) {
+        tracing::info!(%error, address = %bound, "stdout is closed; listening");
+    }
     Ok(listener)
 }
 

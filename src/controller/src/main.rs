@@ -35,7 +35,12 @@ fn log(format: LogFormat) {
     // The HTTP layer logs each refused call as an error of its own; who made the call does that better.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
     let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        // It would tell of a line that cannot be written on the same closed stderr, and panic.
+        .log_internal_errors(false)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

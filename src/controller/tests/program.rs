@@ -44,9 +44,16 @@ impl Drop for Running {
     }
 }
 
+/// The end of a pipe that nobody reads.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    Stdio::from(writer)
+}
+
 /// Starts the program and returns it with the address that it prints.
-fn start(arguments: &[&str]) -> (Running, String) {
-    let mut child = Command::new(PROGRAM).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+fn start(arguments: &[&str], stderr: Stdio) -> (Running, String) {
+    let mut child = Command::new(PROGRAM).args(arguments).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("listening on ").unwrap().to_owned();
@@ -57,11 +64,37 @@ fn start(arguments: &[&str]) -> (Running, String) {
 fn a_server_that_is_away_is_no_reason_to_end() {
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = kubeconfig(directory.path());
-    let (mut running, address) = start(&["--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0"]);
+    let (mut running, address) = start(&["--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0"], Stdio::null());
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
     let ready = get(&address, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("pods: waiting for the first list"), "{ready}");
     assert!(get(&address, "/metrics").contains("device_taint_synced{kind=\"pods\"} 0"));
+    kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_log_that_nobody_reads_is_no_reason_to_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig(directory.path());
+    let (mut running, address) = start(&["--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0"], closed());
+    assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
+    kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_stdout_that_nobody_reads_is_no_reason_to_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig(directory.path());
+    let arguments = ["--kubeconfig", &kubeconfig, "--listen", "127.0.0.1:0"];
+    let child = Command::new(PROGRAM).args(arguments).stdout(closed()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut running = Running(child);
+    // Held until the end, so that the log stays open.
+    let mut lines = BufReader::new(running.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = lines.find(|line| line.contains("stdout is closed")).unwrap();
+    let address = line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
+    assert!(get(address, "/healthz").starts_with("HTTP/1.1 200"));
     kill_process(Pid::from_child(&running.0), Signal::TERM).unwrap();
     assert_eq!(running.0.wait().unwrap().code(), Some(0));
 }
