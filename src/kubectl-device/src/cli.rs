@@ -5,9 +5,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::mark::{self, WishError};
+use crate::target::{self, TargetError};
+
 /// Single devices of a cluster: which are there, who uses them, which are tainted and why.
+// No wrapping of help: an example that is broken in two cannot be copied.
 #[derive(Debug, Parser)]
-#[command(name = "kubectl device", bin_name = "kubectl device", version)]
+#[command(name = "kubectl device", bin_name = "kubectl device", version, term_width = 0)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) connection: Connection,
@@ -76,10 +80,10 @@ pub(crate) enum Output {
 #[derive(Debug, Args)]
 pub(crate) struct TaintArguments {
     /// The device
-    #[arg(value_name = "NODE/DEVICE")]
+    #[arg(value_name = "NODE/DEVICE", value_parser = device)]
     pub(crate) target: String,
     /// The taint: key=value:Effect or key:Effect, with effect NoSchedule, NoExecute or None
-    #[arg(value_name = "TAINT")]
+    #[arg(value_name = "TAINT", value_parser = wished)]
     pub(crate) taint: String,
     /// Why, for those who read it later
     #[arg(long, value_name = "TEXT")]
@@ -90,7 +94,7 @@ pub(crate) struct TaintArguments {
     /// Take the taint away at this moment, in RFC 3339
     #[arg(long, value_name = "MOMENT")]
     pub(crate) expires_at: Option<Timestamp>,
-    /// Change the value of a taint that is there with this key and effect
+    /// Change the value of a taint that is there with this key and effect; reason and expiry change without it
     #[arg(long)]
     pub(crate) overwrite: bool,
     /// The DRA driver, where several publish a device of this name
@@ -101,14 +105,29 @@ pub(crate) struct TaintArguments {
 #[derive(Debug, Args)]
 pub(crate) struct UntaintArguments {
     /// The device
-    #[arg(value_name = "NODE/DEVICE")]
+    #[arg(value_name = "NODE/DEVICE", value_parser = device)]
     pub(crate) target: String,
     /// The taint: key:Effect, or key for every effect; a value and a trailing minus are ignored
-    #[arg(value_name = "TAINT")]
+    #[arg(value_name = "TAINT", value_parser = unwished)]
     pub(crate) taint: String,
     /// The DRA driver, where several publish a device of this name
     #[arg(long, value_name = "NAME")]
     pub(crate) driver: Option<String>,
+}
+
+/// Checks `NODE/DEVICE` before anything is asked of a cluster.
+fn device(text: &str) -> Result<String, TargetError> {
+    target::split(text).map(|_| text.to_owned())
+}
+
+/// Checks a taint to put there.
+fn wished(text: &str) -> Result<String, WishError> {
+    mark::parse(text).map(|_| text.to_owned())
+}
+
+/// Checks a taint to take away.
+fn unwished(text: &str) -> Result<String, WishError> {
+    mark::pattern(text).map(|_| text.to_owned())
 }
 
 /// Reads `90s`, `45m`, `2h`, `3d`.
@@ -135,6 +154,34 @@ mod tests {
     #[test]
     fn the_command_line_holds_together() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_keep_their_lines() {
+        let help = |name: &str| {
+            let mut command = Arguments::command();
+            command.build();
+            command.find_subcommand_mut(name).unwrap().render_help().to_string()
+        };
+        for (name, examples) in [("taint", TAINT_EXAMPLES), ("untaint", UNTAINT_EXAMPLES)] {
+            let help = help(name);
+            for line in examples.lines() {
+                assert!(help.lines().any(|shown| shown == line), "{line:?} is broken in:\n{help}");
+            }
+        }
+    }
+
+    #[test]
+    fn words_that_name_no_device_or_taint_are_refused_before_a_cluster_is_asked() {
+        for words in [["taint", "foo", "bar:NoSchedule"], ["taint", "n1/gpu-0", "bar"], ["untaint", "foo", "bar"]] {
+            let error = Arguments::try_parse_from(["device"].iter().chain(&words)).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(
+                error.to_string().contains("`foo` names no device") || error.to_string().contains("bar"),
+                "{error}"
+            );
+        }
+        assert!(Arguments::try_parse_from(["device", "untaint", "n1/gpu-0", "bar-"]).is_ok());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What `kubectl device list` says of each device: health, taints of drivers and rules, who uses it.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use taints::fleet::{Fleet, Listed, Standing};
 use taints::object::{Attribute, Device, DeviceId};
@@ -76,6 +78,27 @@ pub(crate) fn rows(world: &World, nodes: &[String]) -> Vec<Row> {
     rows.retain(|row| nodes.is_empty() || nodes.contains(&row.node));
     rows.sort_by(|a, b| (&a.node, &a.driver, &a.device).cmp(&(&b.node, &b.driver, &b.device)));
     rows
+}
+
+/// The nodes that were asked for and have no device; with what to ask for instead, in words. Absent when all have some.
+pub(crate) fn missing(world: &World, rows: &[Row], nodes: &[String]) -> Option<String> {
+    let none: Vec<&String> = nodes.iter().filter(|node| !rows.iter().any(|row| row.node == **node)).collect();
+    if none.is_empty() {
+        return None;
+    }
+    let with: BTreeSet<String> = self::rows(world, &[]).into_iter().map(|row| row.node).collect();
+    let with: Vec<String> = with.into_iter().collect();
+    let with = if with.is_empty() {
+        "no node has devices".to_owned()
+    } else {
+        format!("nodes with devices: {}", with.join(", "))
+    };
+    let words = |node: &String| match world.fleet.node(node) {
+        Some(_) => format!("node {node} publishes no device"),
+        None => format!("no node {node}"),
+    };
+    let problems: Vec<String> = none.into_iter().map(words).collect();
+    Some(format!("{}; {with}", problems.join(", ")))
 }
 
 fn row(fleet: &Fleet, listed: Listed<'_>) -> Row {

@@ -8,6 +8,7 @@ mod list;
 mod mark;
 mod table;
 mod target;
+mod who;
 mod world;
 
 use std::io::Write as _;
@@ -50,19 +51,23 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// Lists what could be understood. What could not is an error all the same: a list that leaves something out would be believed.
 async fn list(client: &kube::Client, wish: &ListArguments) -> anyhow::Result<()> {
     let world = World::read(client).await?;
-    print(&list_devices(&world, wish)?)?;
-    let problems: Vec<String> = world.problems.iter().map(ToString::to_string).collect();
-    anyhow::ensure!(problems.is_empty(), "the list may lack something: {}", problems.join("; "));
+    let rows = list::rows(&world, &wish.nodes);
+    let missing = list::missing(&world, &rows, &wish.nodes);
+    if !rows.is_empty() || missing.is_none() {
+        print(&written(&rows, wish.output)?)?;
+    }
+    let lacks = world.problems.iter().map(|problem| format!("the list may lack something: {problem}"));
+    let problems: Vec<String> = lacks.chain(missing).collect();
+    anyhow::ensure!(problems.is_empty(), "{}", problems.join("; "));
     Ok(())
 }
 
-fn list_devices(world: &World, wish: &ListArguments) -> anyhow::Result<String> {
-    let rows = list::rows(world, &wish.nodes);
-    match wish.output {
-        cli::Output::Table => Ok(list::table(&rows, false)),
-        cli::Output::Wide => Ok(list::table(&rows, true)),
-        cli::Output::Name => Ok(list::names(&rows)),
-        cli::Output::Json => Ok(serde_json::to_string_pretty(&rows)? + "\n"),
+fn written(rows: &[list::Row], output: cli::Output) -> anyhow::Result<String> {
+    match output {
+        cli::Output::Table => Ok(list::table(rows, false)),
+        cli::Output::Wide => Ok(list::table(rows, true)),
+        cli::Output::Name => Ok(list::names(rows)),
+        cli::Output::Json => Ok(serde_json::to_string_pretty(rows)? + "\n"),
     }
 }
 
@@ -70,19 +75,19 @@ async fn taint(client: &kube::Client, wish: &TaintArguments) -> anyhow::Result<(
     let world = World::read(client).await?;
     let version = world.rules_version()?;
     let found = target::find(&world, &wish.target, wish.driver.as_deref())?;
-    let mark = mark::wished(&found, wish, who())?;
+    let mark = mark::wished(&found, wish, who::ask(client).await)?;
     let existing = cluster::mark::get(client, version, &mark.name()).await?;
     let step = mark::decide_taint(mark, existing.as_ref(), wish.overwrite)?;
     let said = match step {
         mark::Taint::Create(mark) => {
             let stored = cluster::mark::create(client, version, &mark).await?;
-            mark::tainted_text(&found.id, &stored.rule, "tainted")
+            mark::tainted_text(&found.id, &stored.rule, "tainted", &[])
         }
-        mark::Taint::Change(mark) => {
+        mark::Taint::Change(mark, news) => {
             let stored = cluster::mark::apply(client, version, &mark).await?;
-            mark::tainted_text(&found.id, &stored.rule, "modified")
+            mark::tainted_text(&found.id, &stored.rule, "modified", &news)
         }
-        mark::Taint::Nothing(rule) => mark::tainted_text(&found.id, &rule, "already tainted"),
+        mark::Taint::Nothing(rule) => mark::tainted_text(&found.id, &rule, "unchanged", &[]),
     };
     print(&said)
 }
@@ -120,11 +125,6 @@ fn unlisted(world: &World, node: &str, device: &str, driver: Option<&str>) -> an
             anyhow::bail!("marks of several drivers name {node}/{device}: {}; choose with --driver", several.join(", "))
         }
     }
-}
-
-/// Who runs this, for the mark: the user of the shell. It is a note for people, and proves nothing.
-fn who() -> Option<String> {
-    ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok()).filter(|name| !name.is_empty())
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! What to do about a person's wish to taint or untaint a device: decided here, done by the caller.
 
-use cluster::mark::{Mark, Stored};
+use cluster::mark::{DEFAULT_KEY, Mark, Stored};
 use jiff::Timestamp;
 use taints::object::{DeviceId, Rule};
 use taints::syntax::{self, Carrier, SyntaxError, TaintArg};
@@ -18,6 +18,16 @@ pub(crate) enum WishError {
     /// It says what to remove.
     #[error("{0} says what to remove: use `kubectl device untaint`")]
     Removal(String),
+    /// The key says that a driver found a fault.
+    #[error(
+        "{key} is a key of the driver {domain}: a mark with it would look like a fault that the driver found; use a key of your own, such as {DEFAULT_KEY}"
+    )]
+    DriversKey {
+        /// The key.
+        key: String,
+        /// Its domain.
+        domain: String,
+    },
     /// It would end at once.
     #[error("{0} is over already: give a moment to come with --expires-at, or a span with --expires-in")]
     Past(Timestamp),
@@ -62,15 +72,24 @@ pub(crate) enum WishError {
 pub(crate) enum Taint {
     /// A new mark.
     Create(Mark),
-    /// The same mark with another value, reason or expiry.
-    Change(Mark),
+    /// The same mark with another value, reason, expiry or card, and what is new about it.
+    Change(Mark, Vec<String>),
     /// It is there as wished.
     Nothing(Rule),
 }
 
+/// The domain of the keys under which the agent tells faults (docs/taints.md), whatever name its driver was given.
+const FAULTS: &str = "gpu.devicetaint.dev";
+
 /// The mark that a person wishes, with the hardware that the name means now.
-pub(crate) fn wished(found: &Found, wish: &TaintArguments, by: Option<String>) -> anyhow::Result<Mark> {
+pub(crate) fn wished(found: &Found, wish: &TaintArguments, by: Option<String>) -> Result<Mark, WishError> {
     let taint = parse(&wish.taint)?;
+    match taint.key.split_once('/') {
+        Some((domain, _)) if domain == FAULTS || domain == found.id.driver => {
+            return Err(WishError::DriversKey { key: taint.key.clone(), domain: domain.to_owned() });
+        }
+        _ => {}
+    }
     let expires_at = expiry(wish, now())?;
     Ok(Mark {
         device: found.id.clone(),
@@ -106,27 +125,53 @@ fn now() -> Timestamp {
 }
 
 /// Reads `key=value:Effect` or `key:Effect`, by the rules of the API server.
-fn parse(text: &str) -> Result<DeviceTaint, WishError> {
+pub(crate) fn parse(text: &str) -> Result<DeviceTaint, WishError> {
     match syntax::parse(text, Carrier::Device)? {
         TaintArg::Add(taint) => Ok(taint),
         TaintArg::Remove { .. } => Err(WishError::Removal(text.to_owned())),
     }
 }
 
-/// Decides between creating, changing, and leaving alone.
+/// Decides between creating, changing, and leaving alone. Reason and expiry that are not given stay as they are.
 pub(crate) fn decide_taint(mark: Mark, existing: Option<&Stored>, overwrite: bool) -> Result<Taint, WishError> {
     let Some(stored) = existing else { return Ok(Taint::Create(mark)) };
-    if !stored.rule.managed {
-        return Err(WishError::Foreign(stored.rule.name.clone()));
-    }
     let there = &stored.rule;
-    let same_value = there.taint.value == mark.value;
-    if !same_value && !overwrite {
+    if !there.managed {
+        return Err(WishError::Foreign(there.name.clone()));
+    }
+    if there.taint.value != mark.value && !overwrite {
         return Err(WishError::Exists { there: there.taint.to_string() });
     }
-    let same_words = there.reason == mark.reason && there.expires_at == mark.expires_at;
-    let same_card = there.identity == mark.identity;
-    if same_value && same_words && same_card { Ok(Taint::Nothing(there.clone())) } else { Ok(Taint::Change(mark)) }
+    let mark = Mark {
+        reason: mark.reason.or_else(|| there.reason.clone()),
+        expires_at: mark.expires_at.or(there.expires_at),
+        careful: there.careful,
+        ..mark
+    };
+    let news = news(there, &mark);
+    if news.is_empty() { Ok(Taint::Nothing(there.clone())) } else { Ok(Taint::Change(mark, news)) }
+}
+
+/// What differs between the mark that is there and the one that is wished, in words.
+fn news(there: &Rule, mark: &Mark) -> Vec<String> {
+    let none = || "none".to_owned();
+    let quoted = |text: &Option<String>| text.as_ref().map_or_else(none, |text| format!("\"{text}\""));
+    let moment = |time: Option<Timestamp>| time.map_or_else(none, |time| time.to_string());
+    let card = |uuid: &Option<String>| uuid.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut news = Vec::new();
+    if there.taint.value != mark.value {
+        news.push(format!("value was \"{}\"", there.taint.value));
+    }
+    if there.reason != mark.reason {
+        news.push(format!("reason was {}", quoted(&there.reason)));
+    }
+    if there.expires_at != mark.expires_at {
+        news.push(format!("expiry was {}", moment(there.expires_at)));
+    }
+    if there.identity != mark.identity {
+        news.push(format!("card was {}", card(&there.identity.uuid)));
+    }
+    news
 }
 
 /// Decides which marks to delete. `standing` are the driver's own taints, for the reason of a refusal.
@@ -148,12 +193,16 @@ pub(crate) fn decide_untaint<'a>(
         return Err(WishError::Drivers { taint: taint.to_string(), driver: id.driver.clone(), clears });
     }
     let marks: Vec<String> = ours.iter().map(|stored| stored.rule.taint.to_string()).collect();
-    let others = if marks.is_empty() { String::new() } else { format!("; its marks are {}", marks.join(", ")) };
+    let others = if marks.is_empty() {
+        "; it has no mark at all".to_owned()
+    } else {
+        format!("; its marks are {}", marks.join(", "))
+    };
     Err(WishError::NotThere { device: format!("{}/{}", id.pool, id.device), taint: text.to_owned(), others })
 }
 
 /// Key and effect of `key`, `key:Effect`, `key=value:Effect`, each perhaps with a trailing minus, as kubectl takes them.
-fn pattern(text: &str) -> Result<(String, Option<Effect>), WishError> {
+pub(crate) fn pattern(text: &str) -> Result<(String, Option<Effect>), WishError> {
     let removal = if text.ends_with('-') { text.to_owned() } else { format!("{text}-") };
     match syntax::parse(&removal, Carrier::Device)? {
         TaintArg::Remove { key, effect } => Ok((key, effect)),
@@ -179,10 +228,11 @@ fn clears(key: &str) -> &'static str {
     }
 }
 
-/// What is told after a taint was written.
-pub(crate) fn tainted_text(id: &DeviceId, rule: &Rule, verb: &str) -> String {
+/// What is told after a taint was written, or found as it is wished.
+pub(crate) fn tainted_text(id: &DeviceId, rule: &Rule, verb: &str, news: &[String]) -> String {
     let until = rule.expires_at.map(|time| format!(", until {time}")).unwrap_or_default();
-    format!("device {}/{} {verb}: {} (DeviceTaintRule {}{until})\n", id.pool, id.device, rule.taint, rule.name)
+    let news: String = news.iter().map(|new| format!("; {new}")).collect();
+    format!("device {}/{} {verb}: {} (DeviceTaintRule {}{until}){news}\n", id.pool, id.device, rule.taint, rule.name)
 }
 
 #[cfg(test)]

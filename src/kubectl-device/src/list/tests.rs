@@ -130,3 +130,18 @@ fn nodes_narrow_the_list() {
     assert_eq!(names(&rows(&world("GPU-aa"), &["n1".into()])), "n1/gpu-0\nn1/gpu-1\nn1/gpu-2\n");
     assert_eq!(table(&[], false), "no devices are published\n");
 }
+
+#[test]
+fn a_node_without_devices_is_told_with_those_that_have_some() {
+    let mut world = world("GPU-aa");
+    let missing = |world: &World, nodes: &[&str]| {
+        let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
+        super::missing(world, &rows(world, &nodes), &nodes)
+    };
+    assert_eq!(missing(&world, &[]), None);
+    assert_eq!(missing(&world, &["n1"]), None);
+    assert_eq!(missing(&world, &["n1", "nope"]).unwrap(), "no node nope; nodes with devices: n1");
+    world.fleet.apply(Change::Node(taints::object::Node { name: "n3".into(), ..Default::default() }));
+    assert_eq!(missing(&world, &["n3"]).unwrap(), "node n3 publishes no device; nodes with devices: n1");
+    assert_eq!(missing(&World::empty(), &["n1"]).unwrap(), "no node n1; no node has devices");
+}

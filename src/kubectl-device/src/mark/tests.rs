@@ -56,7 +56,49 @@ fn another_value_needs_overwrite() {
     let wish = mark("devicetaint.dev/maintenance=cable:NoExecute");
     let refused = decide_taint(wish.clone(), Some(&there), false).unwrap_err().to_string();
     assert!(refused.contains("maintenance=fan:NoExecute") && refused.contains("--overwrite"), "{refused}");
-    assert_eq!(decide_taint(wish.clone(), Some(&there), true), Ok(Taint::Change(wish)));
+    let news = vec!["value was \"fan\"".to_owned()];
+    assert_eq!(decide_taint(wish.clone(), Some(&there), true), Ok(Taint::Change(wish, news)));
+}
+
+#[test]
+fn what_is_not_given_stays_as_it_is() {
+    let mut there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), true);
+    there.rule.reason = Some("loud".into());
+    there.rule.expires_at = Some("2026-12-01T00:00:00Z".parse().unwrap());
+    there.rule.by = Some("ada".into());
+    let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
+    let same = Ok(Taint::Nothing(there.rule.clone()));
+    assert_eq!(decide_taint(Mark { by: Some("bob".into()), ..wish.clone() }, Some(&there), false), same);
+    let longer = Mark { expires_at: Some("2026-12-02T00:00:00Z".parse().unwrap()), ..wish };
+    let Ok(Taint::Change(written, news)) = decide_taint(longer.clone(), Some(&there), false) else { panic!() };
+    assert_eq!(written, Mark { reason: Some("loud".into()), ..longer });
+    assert_eq!(news, ["expiry was 2026-12-01T00:00:00Z"]);
+    let text = tainted_text(&device(), &there.rule, "modified", &news);
+    assert!(text.ends_with(", until 2026-12-01T00:00:00Z); expiry was 2026-12-01T00:00:00Z\n"), "{text}");
+}
+
+#[test]
+fn a_key_of_the_drivers_domain_is_refused() {
+    let found = |driver: &str| Found {
+        id: DeviceId { driver: driver.into(), ..device() },
+        identity: Identity::default(),
+        taints: Vec::new(),
+    };
+    let wish = |taint: &str| TaintArguments {
+        target: "n1/gpu-0".into(),
+        taint: taint.into(),
+        reason: None,
+        expires_in: None,
+        expires_at: None,
+        overwrite: false,
+        driver: None,
+    };
+    for (driver, key) in [("gpu.devicetaint.dev", "gpu.devicetaint.dev"), ("d.org", "d.org"), ("d.org", FAULTS)] {
+        let refused = wished(&found(driver), &wish(&format!("{key}/lost:NoSchedule")), None).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{key}/lost")) && refused.contains(DEFAULT_KEY), "{refused}");
+    }
+    assert!(wished(&found("d.org"), &wish("devicetaint.dev/maintenance:NoSchedule"), None).is_ok());
+    assert!(wished(&found("d.org"), &wish("lost:NoSchedule"), None).is_ok());
 }
 
 #[test]
@@ -64,10 +106,12 @@ fn another_reason_or_card_changes_the_mark_without_overwrite() {
     let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), true);
     let mut wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
     wish.reason = Some("louder now".into());
-    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish.clone())));
+    let news = vec!["reason was none".to_owned()];
+    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish.clone(), news)));
     wish.reason = None;
     wish.identity.uuid = Some("GPU-2".into());
-    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish)));
+    let news = vec!["card was GPU-1".to_owned()];
+    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish, news)));
 }
 
 #[test]
@@ -137,6 +181,8 @@ fn a_drivers_taint_is_not_taken_away_but_its_exit_is_told() {
 
 #[test]
 fn what_is_not_there_is_an_error_that_names_what_is() {
+    let refused = decide_untaint(&device(), "devicetaint.dev/none", &[], &[]).unwrap_err().to_string();
+    assert!(refused.ends_with("has no mark devicetaint.dev/none; it has no mark at all"), "{refused}");
     let rules = [stored(taint("example.org/other:NoSchedule"), true)];
     let refused = decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, &[]).unwrap_err().to_string();
     assert!(refused.contains("n1/gpu-0000-3b-00-0") && refused.contains("example.org/other:NoSchedule"), "{refused}");
