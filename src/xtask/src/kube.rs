@@ -29,6 +29,7 @@ mod process;
 pub(crate) mod programs;
 mod record;
 mod sweep;
+mod test;
 mod up;
 pub(crate) mod version;
 mod wait;
@@ -59,6 +60,8 @@ enum Task {
     Up(UpArgs),
     /// Stop a cluster, and remove all that it left
     Down(DownArgs),
+    /// Run the table of scenarios on a real cluster, started for it and stopped again
+    Test(test::TestArgs),
 }
 
 /// Options of `cargo xtask kube up`.
@@ -97,6 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Task::Build { version } => build::run(*version),
         Task::Up(args) => up::run(args),
         Task::Down(args) => down::run(args),
+        Task::Test(args) => test::run(args),
     }
 }
 
