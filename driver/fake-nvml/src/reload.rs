@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::clock::wall;
-use crate::control::Control;
+use crate::control::{Control, ControlError};
 use crate::machine::Machine;
 
 /// The resolution of a file's time can be as coarse as this. A file that was changed within it before it was read may have
@@ -69,6 +69,8 @@ impl Source {
                 self.machine = Arc::new(Machine::new(control));
                 self.complaint = None;
             }
+            // Between the two steps of a writer that empties the file first. What it writes comes as another change.
+            Err(ControlError::Empty(_)) => {}
             Err(error) => self.complain(format!("{error}; the state before stays")),
         }
     }
@@ -85,4 +87,28 @@ impl Source {
 /// A library has nobody but stderr to tell; one without a stderr cannot be told.
 pub(crate) fn tell(message: &str) {
     std::io::stderr().write_all(format!("fake-nvml: {message}\n").as_bytes()).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Profile;
+
+    #[test]
+    fn a_file_that_is_being_written_anew_is_waited_for_and_a_wrong_one_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gpus.json");
+        let text = |count| serde_json::to_string(&Control::server(Profile::H100, count, 1)).unwrap();
+        std::fs::write(&path, text(2)).unwrap();
+        let mut source = Source::open(path.clone()).unwrap();
+        let mut after = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            (source.machine().control.gpus.len(), source.complaint.clone())
+        };
+        assert_eq!(after(""), (2, None));
+        assert_eq!(after(&text(3)), (3, None));
+        let (count, complaint) = after("{");
+        assert_eq!(count, 3);
+        assert!(complaint.unwrap().contains("the state before stays"));
+    }
 }

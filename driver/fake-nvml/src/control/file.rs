@@ -16,6 +16,9 @@ pub enum ControlError {
         /// What the system said.
         error: io::Error,
     },
+    /// It holds nothing: an editor empties a file before it writes it.
+    #[error("{}: is empty", .0.display())]
+    Empty(PathBuf),
     /// It is no JSON, or a field is unknown or of another type.
     #[error("{}:{line}:{column}: {}{message}", path.display(), in_field(field))]
     Syntax {
@@ -62,6 +65,9 @@ impl Control {
     ///
     /// As [`Control::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ControlError> {
+        if text.trim_ascii().is_empty() {
+            return Err(ControlError::Empty(path.to_owned()));
+        }
         let control: Self = serde_json::from_str(text).map_err(|error| ControlError::Syntax {
             path: path.to_owned(),
             line: error.line(),
