@@ -113,6 +113,20 @@ impl Cdi {
         write().map_err(|source| CdiError { verb: "write", path: path.clone(), source })
     }
 
+    /// Whether a spec could be written now, by writing something that no runtime reads.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn try_write(&self) -> Result<(), CdiError> {
+        let path = self.root.join(format!(".{}.write-test", self.vendor));
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(&self.root)?;
+            fs::write(&path, "can this be written?\n")?;
+            fs::remove_file(&path)
+        };
+        write().map_err(|source| CdiError { verb: "write", path: path.clone(), source })
+    }
+
     /// Whether the spec of a claim is there.
     #[must_use]
     pub fn has(&self, uid: &str) -> bool {

@@ -170,6 +170,8 @@ mod tests {
             published: watch::channel(Published::default()).1,
             nvml: watch::channel(Level::Good).1,
             state: watch::channel(Level::Good).1,
+            cdi: watch::channel(Level::Good).1,
+            checkpoints: watch::channel(Level::Good).1,
             heartbeat: watch::channel(Instant::now()).1,
         };
         Web { metrics: Arc::new(Metrics::new()), readiness }

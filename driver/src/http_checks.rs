@@ -63,6 +63,10 @@ pub struct Readiness {
     pub nvml: watch::Receiver<Level>,
     /// The state directory.
     pub state: watch::Receiver<Level>,
+    /// Whether CDI specs of claims can be written.
+    pub cdi: watch::Receiver<Level>,
+    /// Whether checkpoints of claims can be written.
+    pub checkpoints: watch::Receiver<Level>,
     /// When the main task last said that it is alive.
     pub heartbeat: watch::Receiver<Instant>,
 }
@@ -77,6 +81,8 @@ impl Readiness {
             check("slices", slices(&self.published.borrow(), now)),
             check("nvml", self.nvml.borrow().clone()),
             check("state", self.state.borrow().clone()),
+            check("cdi", self.cdi.borrow().clone()),
+            check("checkpoints", self.checkpoints.borrow().clone()),
         ]
     }
 

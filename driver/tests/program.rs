@@ -102,3 +102,20 @@ fn sockets_that_cannot_be_made_do_not_hold_up_the_end() {
     assert_eq!(code, Some(0));
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
+
+#[test]
+fn directories_that_prepare_needs_show_in_readiness() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("cdi-root"), "in the way").unwrap();
+    let (running, address) = Running::start(program(directory.path()).stderr(Stdio::null()));
+    let asked = Instant::now();
+    let ready = loop {
+        let ready = get(&address, "/readyz");
+        if ready.contains("[-]cdi failed: ") && ready.contains("[+]checkpoints ok") {
+            break ready;
+        }
+        assert!(asked.elapsed() < Duration::from_secs(30), "{ready}");
+    };
+    assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("--cdi-root"), "{ready}");
+    assert_eq!(running.end().0, Some(0));
+}

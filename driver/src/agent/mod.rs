@@ -7,7 +7,7 @@
 //!                                              ├─────(watch: Devices)─────► claims ◄── plugin ◄── kubelet
 //!                                              ├─────(watch: Report)──────► plugin (health streams)
 //!                                              └─────(watch: Memory)──────► saver ──► state directory
-//!  sweep: claims that are gone        http: /metrics /healthz /readyz        signals: SIGTERM, SIGINT
+//!  sweep: claims that are gone        keep: what claims need on disk        http: /metrics /healthz /readyz        signals: SIGTERM, SIGINT
 //! ```
 //!
 //! Watch channels hold the newest state only: nobody works off old news. All tasks run in one set under one token; when one ends
@@ -120,7 +120,7 @@ pub async fn run(
 
 /// Starts every task.
 fn spawn(prepared: start::Prepared, tasks: &mut Tasks, stop: &CancellationToken, rest: &CancellationToken) {
-    let start::Prepared { watcher, publisher, saver, plugin, claims } = prepared;
+    let start::Prepared { watcher, publisher, saver, plugin, claims, disk, look } = prepared;
     let token = rest.clone();
     tasks.spawn(async move {
         watcher.run(token).await;
@@ -134,6 +134,11 @@ fn spawn(prepared: start::Prepared, tasks: &mut Tasks, stop: &CancellationToken,
     tasks.spawn(async move {
         saver.run().await;
         Ok("saver")
+    });
+    let (kept, token) = (claims.clone(), rest.clone());
+    tasks.spawn(async move {
+        claims::keep::run(kept, disk, look, token).await;
+        Ok("keep")
     });
     let token = rest.clone();
     tasks.spawn(async move {

@@ -19,6 +19,7 @@ use super::remembered::Remembered;
 use super::saver::Saver;
 use super::watcher::{Outputs, Watcher, now};
 use crate::cdi::Cdi;
+use crate::claims::keep::Disk;
 use crate::claims::{Checkpoints, Claims, ClaimsConfig, Devices, Scope};
 use crate::config::Config;
 use crate::health::{Health, HealthConfig};
@@ -51,6 +52,7 @@ pub(super) struct Back {
     published: watch::Sender<Published>,
     registration: watch::Sender<Registration>,
     state: watch::Sender<Level>,
+    disk: Disk,
 }
 
 /// Every task, ready to run.
@@ -60,6 +62,9 @@ pub(super) struct Prepared {
     pub(super) saver: Saver,
     pub(super) plugin: Plugin,
     pub(super) claims: Claims,
+    pub(super) disk: Disk,
+    /// How often what claims need on disk is looked at.
+    pub(super) look: Duration,
 }
 
 /// The channels between the tasks: the ends that are read.
@@ -90,15 +95,19 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
     let published = watch::Sender::new(Published::default());
     let registration = watch::Sender::new(Registration::default());
     let state = watch::Sender::new(Level::Good);
+    let untried = || watch::Sender::new(Level::Degraded("not tried yet".to_owned()));
+    let disk = Disk { cdi: untried(), checkpoints: untried() };
     let readiness = Readiness {
         registration: registration.subscribe(),
         published: published.subscribe(),
         nvml: inputs.nvml.clone(),
         state: state.subscribe(),
+        cdi: disk.cdi.subscribe(),
+        checkpoints: disk.checkpoints.subscribe(),
         heartbeat: inputs.heartbeat.clone(),
     };
     let web = Web { metrics: metrics.clone(), readiness };
-    let back = Back { policy, boot_id, client, metrics, outputs, inputs, published, registration, state };
+    let back = Back { policy, boot_id, client, metrics, outputs, inputs, published, registration, state, disk };
     Ok(Front { web, listener, back })
 }
 
@@ -122,7 +131,8 @@ impl Back {
         for entry in &set_aside {
             tracing::error!("{entry}");
         }
-        let Self { policy, boot_id, client, metrics, outputs, inputs, published, registration, state: level } = self;
+        let Self { policy, boot_id, client, metrics, outputs, inputs, published, registration, state: level, disk } =
+            self;
         let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
         let owner = Owner { driver: config.driver_name.clone(), node: config.node_name.clone() };
         let told = published.subscribe();
@@ -140,7 +150,7 @@ impl Back {
         let failures = metrics.health.save_failures.clone();
         let saver = Saver { state, memory: inputs.memory, saved, level, failures };
         let watcher = watcher(config, boot_id, policy, (memory, remembered), outputs, told, &metrics);
-        Ok(Prepared { watcher, publisher, saver, plugin, claims })
+        Ok(Prepared { watcher, publisher, saver, plugin, claims, disk, look: config.poll_interval.0 })
     }
 }
 

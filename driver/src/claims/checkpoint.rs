@@ -118,6 +118,16 @@ impl Checkpoints {
         write().map_err(|source| io_error("write", &path, source))
     }
 
+    /// Whether a record could be written now, by writing something that is no record.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn try_write(&self) -> Result<(), CheckpointError> {
+        let path = self.dir.join("write-test.tmp");
+        let write = || fs::write(&path, "can this be written?\n").and_then(|()| fs::remove_file(&path));
+        write().map_err(|source| io_error("write", &path, source))
+    }
+
     /// Removes a claim's record, durably. One that is not there is fine.
     ///
     /// # Errors

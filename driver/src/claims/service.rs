@@ -18,7 +18,7 @@ use cluster::call::{CallError, within};
 use kube::Client;
 use kube::api::GetParams;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -74,8 +74,18 @@ pub struct ClaimsConfig {
     pub metrics: ClaimMetrics,
 }
 
+/// What came of trying to write, with what to do where that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskTrial {
+    /// The directory of CDI specs.
+    pub cdi: Result<(), String>,
+    /// The directory of checkpoints.
+    pub checkpoints: Result<(), String>,
+}
+
 struct Inner {
     config: ClaimsConfig,
+    disk_refused: Notify,
     locks: Locks,
     book: Mutex<Book>,
     tasks: TaskTracker,
@@ -107,7 +117,8 @@ impl Claims {
             book.records.insert(record.uid.clone(), record);
         }
         config.metrics.prepared.set(i64::try_from(book.records.len()).unwrap_or(i64::MAX));
-        Ok(Self(Arc::new(Inner { config, locks: Locks::default(), book: Mutex::new(book), tasks: TaskTracker::new() })))
+        let (locks, book, tasks) = (Locks::default(), Mutex::new(book), TaskTracker::new());
+        Ok(Self(Arc::new(Inner { config, disk_refused: Notify::new(), locks, book, tasks })))
     }
 
     /// Prepares each claim on its own: one that fails does not harm the others. Ends even when the caller does not wait.
@@ -145,13 +156,34 @@ impl Claims {
     }
 
     /// Writes the CDI specs anew that somebody removed while their claims are prepared. Kubelet remembers the ids that it was answered and does
-    /// not ask again, so no container that starts later would find them.
-    pub async fn restore_specs(&self) {
-        for claim in self.known() {
+    /// not ask again, so no container that starts later would find them. Returns the claims whose specs cannot be written.
+    pub async fn restore_specs(&self) -> Vec<(ClaimRef, ClaimError)> {
+        let mut failed = Vec::new();
+        for claim in self.known().into_iter().filter(|claim| self.0.is_bare(&claim.uid)) {
             if let Err(error) = self.0.clone().restore_spec(&claim).await {
-                tracing::warn!(%claim, %error, "the claim's CDI spec is gone and cannot be written anew yet");
+                failed.push((claim, error));
             }
         }
+        failed
+    }
+
+    /// Tries to write where preparing a claim writes: the directory of CDI specs, and that of checkpoints.
+    pub async fn try_disk(&self) -> DiskTrial {
+        let inner = self.0.clone();
+        let trial = tokio::task::spawn_blocking(move || DiskTrial {
+            cdi: inner.config.cdi.try_write().map_err(|error| error.to_string()),
+            checkpoints: inner.config.checkpoints.try_write().map_err(|error| error.to_string()),
+        });
+        trial.await.unwrap_or_else(|_| {
+            let broken =
+                Err("the trial of the disk broke off; this is a defect, please report it with the log".to_owned());
+            DiskTrial { cdi: broken.clone(), checkpoints: broken }
+        })
+    }
+
+    /// Waits until the disk refused something that a claim needs.
+    pub async fn disk_refused(&self) {
+        self.0.disk_refused.notified().await;
     }
 
     /// Waits until all work that was begun is done.
@@ -184,6 +216,9 @@ impl Inner {
         match &result {
             Ok(devices) => tracing::info!(claim = %claim, devices = devices.len(), "prepared"),
             Err(error) => tracing::warn!(claim = %claim, %error, "not prepared"),
+        }
+        if matches!(result, Err(ClaimError::Cdi(_) | ClaimError::Checkpoint(_))) {
+            self.disk_refused.notify_one();
         }
         result
     }
@@ -238,19 +273,23 @@ impl Inner {
         Ok(devices)
     }
 
-    /// Of this boot only: after a reboot no container runs, and kubelet asks again for each that is to start.
     async fn restore_spec(self: Arc<Self>, claim: &ClaimRef) -> Result<(), ClaimError> {
         let _turn = self.turn(&claim.uid).await?;
         let scope = &self.config.scope;
         let record = self.book.lock().records.get(&claim.uid).cloned();
-        let stands = |record: &Record| record.state == State::Completed && record.boot_id == scope.boot_id;
-        let Some(record) = record.filter(stands).filter(|record| !self.config.cdi.has(&record.uid)) else {
-            return Ok(());
-        };
+        // A call that had its turn before may have changed it.
+        let Some(record) = record.filter(|record| self.is_bare(&record.uid)) else { return Ok(()) };
         let record = replay(&record, &*self.devices().await?, scope)?;
         self.repeat(record).await?;
         tracing::warn!(%claim, "somebody removed the claim's CDI spec; wrote it anew");
         Ok(())
+    }
+
+    /// Whether a claim is prepared and its spec is gone. Of this boot only: after a reboot no container runs, and kubelet asks again for each
+    /// that is to start.
+    fn is_bare(&self, uid: &str) -> bool {
+        let stands = |record: &Record| record.state == State::Completed && record.boot_id == self.config.scope.boot_id;
+        self.book.lock().records.get(uid).is_some_and(stands) && !self.config.cdi.has(uid)
     }
 
     async fn carry_out(self: &Arc<Self>, claim: &ClaimRef, devices: Vec<PreparedDevice>) -> Prepared {

@@ -1,5 +1,4 @@
-//! Cleans up after claims for which kubelet never sent unprepare (its data was lost, or a call came out of order), and puts back what
-//! somebody removed from claims that are prepared.
+//! Cleans up after claims for which kubelet never sent unprepare (its data was lost, or a call came out of order).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,10 +16,6 @@ pub const INTERVAL: Duration = Duration::from_secs(600);
 pub async fn run(claims: Claims, stop: CancellationToken) {
     let mut gone_before = BTreeSet::new();
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = claims.restore_specs() => {}
-        }
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(INTERVAL) => {}

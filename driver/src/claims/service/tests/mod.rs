@@ -1,6 +1,7 @@
 //! Preparing and unpreparing on a real directory, against an API server with faults.
 
 mod crashes;
+mod keeping;
 mod orders;
 
 use std::fs;
