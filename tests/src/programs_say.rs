@@ -12,6 +12,8 @@ use crate::objects::NAMESPACE;
 use crate::stage::{Notes, Stage};
 use crate::wait::{SOON, until};
 
+/// The outcome of a registration that counts.
+const REGISTERED: &str = "outcome=\"registered\"";
 /// How often a program is asked.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -42,6 +44,27 @@ impl Stage {
             } else {
                 bail!("it answers {status}: {body}")
             }
+        })
+        .await
+    }
+
+    /// How often kubelet has told the agent that it is registered.
+    ///
+    /// # Errors
+    /// When the agent does not say.
+    pub async fn registrations(&mut self, node: &str) -> Result<f64> {
+        http::metric(self.lab.node(node)?.driver_address()?, "gpu_driver_plugin_registrations_total", REGISTERED).await
+    }
+
+    /// Waits until kubelet has registered the agent more often than `before`.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn registered_again(&mut self, node: &str, before: f64) -> Result<()> {
+        let address = self.lab.node(node)?.driver_address()?.to_owned();
+        asking(&format!("the agent of {node} to be registered again"), || async {
+            let count = http::metric(&address, "gpu_driver_plugin_registrations_total", REGISTERED).await?;
+            if count > before { Ok(()) } else { bail!("kubelet has registered it {count} times, as before") }
         })
         .await
     }

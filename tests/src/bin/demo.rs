@@ -2,13 +2,14 @@
 //!
 //! Exit codes: 0 the story held; 1 it broke, with the difference; 2 a flag does not parse.
 
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use scenarios::lab::Site;
+use scenarios::lab::{Node, Site};
 use scenarios::programs::Programs;
 use scenarios::run::{self, Heard};
 use scenarios::stage::{Scenario, Stage};
@@ -50,12 +51,12 @@ fn main() -> ExitCode {
 
 fn tell(arguments: &Arguments) -> Result<()> {
     say(arguments, "building the programs", &json!({"event": "building"}))?;
-    Programs::build()?;
+    let programs = Programs::build()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(story(arguments))
+    runtime.block_on(story(arguments, &programs))
 }
 
-async fn story(arguments: &Arguments) -> Result<()> {
+async fn story(arguments: &Arguments, programs: &Programs) -> Result<()> {
     let began = tokio::time::Instant::now();
     let mut broken = Ok(());
     let stage = run::scenario(arguments.scenario, &Site::Small, |heard| {
@@ -68,7 +69,7 @@ async fn story(arguments: &Arguments) -> Result<()> {
     let (steps, seconds) = (arguments.scenario.steps.len(), began.elapsed().as_secs_f64());
     let done = format!("\nThe story held: {steps} steps checked in {seconds:.1} s.");
     say(arguments, &done, &json!({"event": "done", "steps": steps, "seconds": seconds}))?;
-    if arguments.keep { keep(arguments, &stage).await } else { Ok(()) }
+    if arguments.keep { keep(arguments, programs, &stage).await } else { Ok(()) }
 }
 
 fn report(arguments: &Arguments, heard: &Heard<'_>) -> Result<()> {
@@ -90,20 +91,55 @@ fn seconds(took: Duration) -> String {
     format!("{:.1} s", took.as_secs_f64())
 }
 
-async fn keep(arguments: &Arguments, stage: &Stage) -> Result<()> {
-    let kubeconfig = stage.lab.kubeconfig().display().to_string();
-    let folder = stage.lab.folder().display().to_string();
-    let text = format!(
-        "\nThe cluster goes on until Ctrl-C. In another terminal:\n\
-         \n  export KUBECONFIG={kubeconfig}\
-         \n  target/debug/kubectl-device list\
-         \n  kubectl -n story get pods -o wide\
-         \n  kubectl get resourceslices\
-         \n\nThe GPUs of node n1 are in {folder}/nodes/n1/gpus.json: set \"lost\": true on one, and watch its slice.\n"
-    );
-    say(arguments, &text, &json!({"event": "keep", "kubeconfig": kubeconfig, "folder": folder}))?;
+async fn keep(arguments: &Arguments, programs: &Programs, stage: &Stage) -> Result<()> {
+    let record = json!({
+        "event": "keep",
+        "kubeconfig": stage.lab.kubeconfig(),
+        "folder": stage.lab.folder(),
+        "plugin": programs.kubectl_device(),
+        "controller": stage.lab.controller_address()?,
+        "nodes": nodes(stage)?,
+    });
+    say(arguments, &kept(programs, stage)?, &record)?;
     tokio::signal::ctrl_c().await?;
     Ok(())
+}
+
+/// Of each node: the file of its GPUs, and where its agent answers.
+fn nodes(stage: &Stage) -> Result<Vec<serde_json::Value>> {
+    let nodes = stage.lab.nodes.values();
+    let node = |node: &Node| {
+        let (gpus, agent) = (node.folder().join("gpus.json"), node.driver_address()?);
+        Ok(json!({"name": node.name, "gpus": gpus, "agent": agent}))
+    };
+    nodes.map(node).collect()
+}
+
+/// How to look around, in words. Every path is a whole one: the reader is in another terminal, perhaps in another folder.
+fn kept(programs: &Programs, stage: &Stage) -> Result<String> {
+    let (plugin, folder) = (programs.kubectl_device(), stage.lab.folder().display());
+    let path = plugin.parent().unwrap_or(&plugin).display();
+    let plugin = plugin.display();
+    let (mut files, mut agents) = (String::new(), String::new());
+    for node in stage.lab.nodes.values() {
+        writeln!(files, "  {}: {}", node.name, node.folder().join("gpus.json").display())?;
+        writeln!(agents, "  agent of {}: http://{}/metrics", node.name, node.driver_address()?)?;
+    }
+    let (kubeconfig, controller) = (stage.lab.kubeconfig().display(), stage.lab.controller_address()?);
+    Ok(format!(
+        "\nThe cluster goes on until Ctrl-C. In another terminal:\n\
+         \n  export KUBECONFIG={kubeconfig}\
+         \n  export PATH={path}:$PATH\
+         \n  kubectl device list\
+         \n  kubectl -n story get pods -o wide\
+         \n  kubectl get resourceslices\
+         \n\nWithout kubectl, {plugin} list does as well.\n\
+         \nThe GPUs of each node; set \"lost\": true on one, save, and list again:\n{files}\
+         \nMetrics; /healthz and /readyz are there too:\n{agents}  controller:  http://{controller}/metrics\n\
+         \nLogs: {folder}/*.log and {folder}/nodes/*/*.log\n\
+         \nA program that you kill is not started again. An agent that you start by hand takes the flags that\
+         \n`ps -eo args | grep gpu-driver` shows, and FAKE_NVML_CONTROL=(its node's gpus.json) in its environment.\n"
+    ))
 }
 
 fn say(arguments: &Arguments, text: &str, record: &serde_json::Value) -> Result<()> {

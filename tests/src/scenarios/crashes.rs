@@ -154,9 +154,12 @@ async fn hold_and_lose(stage: &mut Stage) -> Result<Notes> {
 
 async fn kill_kubelet(stage: &mut Stage) -> Result<Notes> {
     let (time, slices) = (taint_time(stage).await?, uids(stage).await?);
+    let registered = stage.registrations("n1").await?;
     stage.lab.kill_kubelet("n1").await?;
     stage.lab.start_kubelet("n1")?;
     stage.slices_replaced(&slices).await?;
+    // A pod that comes before that waits a minute for kubelet's next look at it.
+    stage.registered_again("n1", registered).await?;
     let lost = ("n1".to_owned(), stage.lab.node("n1")?.gpus.device(7));
     stage.published(8).await?;
     stage.slice_taints(&[(lost, "gpu.devicetaint.dev/lost:NoSchedule")]).await?;
@@ -170,7 +173,6 @@ async fn kill_kubelet(stage: &mut Stage) -> Result<Notes> {
 }
 
 async fn prepare_again(stage: &mut Stage) -> Result<Notes> {
-    stage.driver_ready("n1", 200).await?;
     stage.lab.create(claim("late").build()).await?;
     stage.lab.create(pod("late").claim("late").build()).await?;
     stage.running(&["holder", "late"]).await?;
