@@ -7,6 +7,7 @@
 pub(crate) mod cache;
 pub(crate) mod convert;
 pub(crate) mod event;
+pub(crate) mod outage;
 pub(crate) mod reference;
 pub(crate) mod watch;
 

@@ -1,5 +1,6 @@
 //! The `sim` program: the whole cluster in one process, or one part of it.
 
+use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use cluster::call::chain;
 use sim::server::{Options, Rules, Running, Server};
 use sim::{claims, kubelet, scheduler, up};
@@ -57,14 +59,14 @@ struct UpFlags {
     #[command(flatten)]
     server: ServerFlags,
     /// Name of a node, as often as there are nodes; its kubelet's root is DIR/nodes/NAME/kubelet
-    #[arg(long = "node", value_name = "NAME")]
+    #[arg(long = "node", value_name = "NAME", value_parser = up::node_name)]
     nodes: Vec<String>,
     /// Look up the CDI ids that drivers answer in DIR/nodes/NAME/cdi, as a container runtime would
     #[arg(long)]
     cdi: bool,
     /// Seconds that a driver may be away before a kubelet deletes its slices
-    #[arg(long, value_name = "SECONDS")]
-    wipe_grace: Option<u64>,
+    #[arg(long, value_name = "SECONDS", default_value_t = kubelet::WIPE_GRACE.as_secs())]
+    wipe_grace: u64,
 }
 
 #[derive(Debug, Args)]
@@ -77,7 +79,7 @@ struct ClientFlags {
 #[derive(Debug, Args)]
 struct KubeletFlags {
     /// Name of the node
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = up::node_name)]
     node: String,
     #[command(flatten)]
     client: ClientFlags,
@@ -88,8 +90,8 @@ struct KubeletFlags {
     #[arg(long, value_name = "DIR")]
     cdi_root: Option<PathBuf>,
     /// Seconds that a driver may be away before its slices are deleted
-    #[arg(long, value_name = "SECONDS")]
-    wipe_grace: Option<u64>,
+    #[arg(long, value_name = "SECONDS", default_value_t = kubelet::WIPE_GRACE.as_secs())]
+    wipe_grace: u64,
 }
 
 impl ServerFlags {
@@ -104,7 +106,16 @@ impl UpFlags {
             server: self.server.options(),
             nodes: self.nodes.clone(),
             cdi: self.cdi,
-            wipe_grace: self.wipe_grace.map(Duration::from_secs),
+            wipe_grace: Some(Duration::from_secs(self.wipe_grace)),
+        }
+    }
+
+    /// Ends the program when two nodes have one name: their kubelets would fight over folder and Node.
+    fn refuse_twins(&self) {
+        let mut seen = HashSet::new();
+        if let Some(twin) = self.nodes.iter().find(|name| !seen.insert(*name)) {
+            let told = format!("--node {twin} is given twice: every node needs a name of its own");
+            Cli::command().error(ErrorKind::ValueValidation, told).exit();
         }
     }
 }
@@ -113,7 +124,7 @@ impl KubeletFlags {
     fn config(&self) -> kubelet::Config {
         let mut config = kubelet::Config::new(&self.node, &self.root);
         config.cdi_root.clone_from(&self.cdi_root);
-        config.wipe_grace = self.wipe_grace.map_or(kubelet::WIPE_GRACE, Duration::from_secs);
+        config.wipe_grace = Duration::from_secs(self.wipe_grace);
         config
     }
 }
@@ -121,9 +132,10 @@ impl KubeletFlags {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into());
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    if let Command::Up(flags) = &cli.command {
+        flags.refuse_twins();
+    }
+    log();
     match run(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -131,6 +143,16 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Starts the log on stderr. A line that cannot be written, because nobody reads any more, is lost and ends nothing.
+fn log() {
+    // kube's client says every call that fails, without the address; the actors say an outage once, with it.
+    let usual = "info,kube_client::client::builder=off";
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| usual.into());
+    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);
+    lines.log_internal_errors(false).with_writer(std::io::stderr).init();
 }
 
 async fn run(cli: Cli) -> anyhow::Result<()> {
@@ -159,11 +181,15 @@ impl ClientFlags {
     }
 }
 
-/// Tells whoever started us where the cluster is, on one line of standard output.
+/// Tells whoever started us where the cluster is, on one line of standard output. A reader that is gone, as after
+/// `sim up 2>&1 | head -2`, is no reason to end.
 fn announce(running: &Running) -> anyhow::Result<()> {
+    let line = format!("ready kubeconfig={} server={}\n", running.kubeconfig.display(), running.url);
     let mut out = std::io::stdout().lock();
-    writeln!(out, "ready kubeconfig={} server={}", running.kubeconfig.display(), running.url)?;
-    out.flush().context("standard output is closed")
+    match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        told => told.context("cannot write to standard output"),
+    }
 }
 
 /// A token that SIGTERM or SIGINT cancels.

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use cluster::connect::{ConnectError, ConnectOptions, connect};
 use k8s_openapi::api::core::v1::Node;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{Condition, await_condition};
-use kube::{Api, Client};
+use kube::{Api, Client, Config};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+use crate::actor::outage;
 use crate::kubelet::{self, KubeletError};
-use crate::server::{Options, Running, Server, StartError};
+use crate::server::{Options, Running, Server, StartError, dns_subdomain};
 use crate::{claims, scheduler};
 
 /// How long the nodes may take until they are ready.
@@ -162,14 +164,31 @@ impl Cluster {
     }
 }
 
-/// A client of the cluster under this name.
+/// A client of the cluster under this name, which tells an outage of the server once.
 ///
 /// # Errors
 /// When the kubeconfig cannot be used.
 pub async fn client(kubeconfig: &Path, user_agent: &str) -> Result<Client, ConnectError> {
     let options =
         ConnectOptions { kubeconfig: Some(kubeconfig.to_owned()), context: None, user_agent: user_agent.to_owned() };
-    connect(&options).await
+    let client = connect(&options).await?;
+    let wrong = |source| ConnectError::File { path: kubeconfig.display().to_string(), source };
+    let file = Kubeconfig::read_from(kubeconfig).map_err(wrong)?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(wrong)?;
+    Ok(outage::telling(client, user_agent, &config.cluster_url.to_string()))
+}
+
+/// The name of a node, as the API server will take it for the Node and for its label `kubernetes.io/hostname`.
+///
+/// # Errors
+/// What is wrong with the name.
+pub fn node_name(text: &str) -> Result<String, String> {
+    if dns_subdomain(text, 63) {
+        Ok(text.to_owned())
+    } else {
+        Err("no name of a node: at most 63 lower-case letters, digits, `-` and `.`, such as n1 or rack-7.node-3"
+            .to_owned())
+    }
 }
 
 fn is_ready() -> impl Condition<Node> {
@@ -200,6 +219,16 @@ fn log_end(ended: Ended) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_no_node_can_have_are_refused() {
+        for name in ["n1", "rack-7.node-3", &"a".repeat(63)] {
+            assert_eq!(node_name(name), Ok(name.to_owned()));
+        }
+        for name in ["", "N_1", "n1.", "-n", "n 1", &"a".repeat(64)] {
+            assert!(node_name(name).unwrap_err().contains("such as n1"), "{name:?}");
+        }
+    }
 
     #[tokio::test]
     async fn a_cluster_comes_up_and_goes_down() {

@@ -39,7 +39,10 @@ pub(crate) fn follow<K, N>(
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    waits.reset();
+                    // `Init` only says that a list is about to be asked for: it comes before every attempt that fails.
+                    if !matches!(event, Event::Init) {
+                        waits.reset();
+                    }
                     if notices.send(wrap(event)).await.is_err() {
                         return;
                     }

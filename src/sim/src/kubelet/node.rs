@@ -40,9 +40,15 @@ pub(super) async fn keep(client: Client, name: String) {
 /// Creates the node if it is absent, and makes it Ready; tries until both went well.
 pub(super) async fn register(client: &Client, name: &str) {
     let mut waits = Backoff::of_calls();
+    let mut told = None;
     loop {
         match create_and_report(client, name).await {
             Ok(()) => return,
+            // A refusal is told, once; a server that is away is told by the client.
+            Err(error) if error.status().is_some() && told.as_ref() != Some(&error.to_string()) => {
+                tracing::warn!(node = name, %error, "not registered; it is tried again");
+                told = Some(error.to_string());
+            }
             Err(error) => tracing::debug!(node = name, %error, "node not registered yet"),
         }
         tokio::time::sleep(waits.wait()).await;

@@ -39,6 +39,7 @@ pub use error::ApiError;
 pub use faults::{Answer, Fault, Faults, Listed, Match};
 pub use kinds::Rules;
 pub use tls::TlsError;
+pub(crate) use validate::dns_subdomain;
 
 use self::http::Service;
 use api::Cluster;
