@@ -11,6 +11,7 @@ use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 
+use crate::lab::rules::rules;
 use crate::lab::{Lab, Plan, Site};
 use crate::objects::NAMESPACE;
 use crate::wait::{SOON, Seen, until};
@@ -241,14 +242,13 @@ impl Stage {
     /// # Errors
     /// When there is none, or more than one.
     pub async fn rule_added_at(&self, key: &str) -> Result<Timestamp> {
-        use k8s_openapi::api::resource::v1::DeviceTaintRule;
-        let rules: Api<DeviceTaintRule> = Api::all(self.lab.client.clone());
-        let rules = rules.list(&ListParams::default()).await?.items;
-        let mut times = rules.iter().filter(|rule| rule.spec.taint.key == key).map(|rule| &rule.spec.taint.time_added);
-        match (times.next(), times.next()) {
-            (Some(Some(time)), None) => Ok(time.0),
-            (first, second) => bail!("expected one rule with key {key} and a time, found {first:?} and {second:?}"),
-        }
+        let api = rules(&self.lab.client).await?.context("the server serves no DeviceTaintRules")?;
+        let listed = api.list(&ListParams::default()).await?.items;
+        let taints: Vec<_> =
+            listed.iter().map(|rule| &rule.data["spec"]["taint"]).filter(|taint| taint["key"] == key).collect();
+        let [taint] = taints[..] else { bail!("expected one rule with key {key}, found {taints:?}") };
+        let time = taint["timeAdded"].as_str().with_context(|| format!("the rule with key {key} has no time"))?;
+        time.parse().with_context(|| format!("`{time}` is no time"))
     }
 }
 

@@ -6,6 +6,7 @@
 mod ground;
 mod node;
 mod real;
+pub(crate) mod rules;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate, ResourceSlice};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +25,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::create;
+use super::rules::rules;
 use crate::objects::NAMESPACE;
 use crate::wait::until;
 
@@ -109,7 +110,7 @@ impl RealCluster {
 
     async fn remove(&self, client: &Client, pods: &DeleteParams) -> Result<()> {
         let with = DeleteParams::default();
-        remove_all::<DeviceTaintRule>(Api::all(client.clone()), &with).await?;
+        remove_rules(client).await?;
         remove_taints(client, &self.node).await?;
         remove_all::<Pod>(Api::namespaced(client.clone(), NAMESPACE), pods).await?;
         remove_all::<ResourceClaim>(Api::namespaced(client.clone(), NAMESPACE), &with).await?;
@@ -198,11 +199,8 @@ async fn remove_all<K>(api: Api<K>, how: &DeleteParams) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let listed = match api.list_metadata(&ListParams::default()).await {
-        // A version of Kubernetes that does not serve the kind has none.
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        listed => listed.with_context(|| format!("cannot list {}", K::plural(&())))?.items,
-    };
+    let listed = api.list_metadata(&ListParams::default()).await;
+    let listed = listed.with_context(|| format!("cannot list {}", K::plural(&())))?.items;
     let old: BTreeSet<String> = listed.iter().filter_map(ResourceExt::uid).collect();
     for object in listed {
         gone_is_fine(api.delete(&object.name_any(), how).await)?;
@@ -214,6 +212,15 @@ where
         if names.is_empty() { Ok(()) } else { Err(format!("{names:?} are left")) }
     })
     .await
+}
+
+/// Rules are gone with their deletion: nothing holds them.
+async fn remove_rules(client: &Client) -> Result<()> {
+    let Some(api) = rules(client).await? else { return Ok(()) };
+    for rule in api.list_metadata(&ListParams::default()).await?.items {
+        gone_is_fine(api.delete(&rule.name_any(), &DeleteParams::default()).await)?;
+    }
+    Ok(())
 }
 
 fn is_one_of<K: Resource>(object: &K, uids: &BTreeSet<String>) -> bool {
