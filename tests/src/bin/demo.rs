@@ -134,7 +134,7 @@ fn kept(programs: &Programs, stage: &Stage) -> Result<String> {
          \n  kubectl -n story get pods -o wide\
          \n  kubectl get resourceslices\
          \n\nWithout kubectl, {plugin} list does as well.\n\
-         \nThe GPUs of each node; set \"lost\": true on one, save, and list again:\n{files}\
+         \nThe GPUs of each node; add \"lost\": true to one, save, and list again:\n{files}\
          \nMetrics; /healthz and /readyz are there too:\n{agents}  controller:  http://{controller}/metrics\n\
          \nLogs: {folder}/*.log and {folder}/nodes/*/*.log\n\
          \nA program that you kill is not started again. An agent that you start by hand takes the flags that\
