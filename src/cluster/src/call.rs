@@ -6,6 +6,8 @@ use std::time::Duration;
 use kube::Error as KubeError;
 use kube::core::Status;
 
+use crate::connect::Unreachable;
+
 /// Why a call brought no answer that could be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
@@ -16,7 +18,7 @@ pub enum CallError {
     #[error("the server answered {}: {}", .0.code, .0.message)]
     Status(Box<Status>),
     /// The connection failed. Whether the server did what was asked is not known.
-    #[error("no connection: {0}")]
+    #[error("no connection to {0}")]
     Transport(String),
     /// The answer is not what the API promises.
     #[error("the answer cannot be read: {0}")]
@@ -71,7 +73,9 @@ impl From<KubeError> for CallError {
             KubeError::Api(status) => Self::Status(status),
             KubeError::SerdeError(error) => Self::Answer(error.to_string()),
             KubeError::FromUtf8(error) => Self::Answer(error.to_string()),
-            other => Self::Transport(chain(&other)),
+            // A client of ours says where to, and all causes.
+            KubeError::Service(error) if error.is::<Unreachable>() => Self::Transport(error.to_string()),
+            other => Self::Transport(format!("the API server: {}", chain(&other))),
         }
     }
 }

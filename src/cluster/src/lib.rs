@@ -16,6 +16,7 @@ mod relist;
 pub mod server;
 pub mod watch;
 pub mod wire;
+pub mod yaml;
 
 #[cfg(test)]
 mod testing;

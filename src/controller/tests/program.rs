@@ -112,6 +112,15 @@ fn what_the_command_line_gets_wrong_ends_with_2_and_names_it() {
 }
 
 #[test]
+fn a_kubeconfig_of_the_environment_that_is_not_there_is_named() {
+    let mut command = Command::new(PROGRAM);
+    command.env_remove("KUBERNETES_SERVICE_HOST").env("KUBECONFIG", "/missing");
+    let Output { status, stderr, .. } = command.output().unwrap();
+    let text = String::from_utf8(stderr).unwrap();
+    assert!(status.code() == Some(2) && text.contains("/missing that $KUBECONFIG names does not exist"), "{text}");
+}
+
+#[test]
 fn an_address_that_is_taken_ends_with_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let directory = tempfile::tempdir().unwrap();
