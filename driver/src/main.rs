@@ -24,11 +24,17 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             result
         }
-        Err(error) => return fail(&format!("cannot start threads: {error}"), 1),
+        Err(error) => {
+            tracing::error!("cannot start threads: {error}");
+            return ExitCode::FAILURE;
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error.to_string(), error.exit_code()),
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::from(error.exit_code())
+        }
     }
 }
 
@@ -41,7 +47,10 @@ async fn run(config: Config) -> Result<(), AgentError> {
         () = stopped_long_ago(&stop) => Ok(()),
     };
     signals.abort();
-    tracing::info!("gpu-driver ends");
+    // Otherwise the reason is the last line.
+    if result.is_ok() {
+        tracing::info!("gpu-driver ends");
+    }
     result
 }
 
@@ -88,10 +97,4 @@ fn log_to_stderr(format: LogFormat) {
         LogFormat::Text => logs.init(),
         LogFormat::Json => logs.json().init(),
     }
-}
-
-fn fail(text: &str, code: u8) -> ExitCode {
-    // Standard error may be closed; the exit code tells it too.
-    writeln!(std::io::stderr(), "gpu-driver: {text}").ok();
-    ExitCode::from(code)
 }

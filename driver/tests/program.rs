@@ -1,6 +1,7 @@
 //! The program from outside: what it does when nobody reads it, how it ends, and what it says when it cannot start.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests: a panic is how they fail")]
+#![expect(clippy::disallowed_methods, reason = "a program of its own runs on the real clock")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -101,6 +102,20 @@ fn sockets_that_cannot_be_made_do_not_hold_up_the_end() {
     let (code, took) = child.end();
     assert_eq!(code, Some(0));
     assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// The reason stands in the log, in the form that was asked for, and nothing comes after it.
+#[test]
+fn the_last_line_of_a_start_that_failed_is_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let ended =
+        program(directory.path()).args(["--log-format", "json", "--policy", "/no/such/policy"]).output().unwrap();
+    assert_eq!(ended.status.code(), Some(2));
+    let log = String::from_utf8(ended.stderr).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(last["level"], "ERROR");
+    assert!(last["fields"]["message"].as_str().unwrap().contains("/no/such/policy"), "{log}");
+    assert_eq!(log.matches("/no/such/policy").count(), 1, "{log}");
 }
 
 #[test]
