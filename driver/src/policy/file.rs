@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use taints::Effect;
 
+use super::form;
 use super::{Clear, CodeSet, KEYS, ProductTable, Repeat, Response, Row, Table};
 
 /// Version of the form that this program reads.
@@ -21,11 +22,11 @@ pub const LONGEST_REPEAT: SignedDuration = SignedDuration::from_hours(7 * 24);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// Not YAML, or not of this form: an unknown field, a missing one, a wrong type.
-    #[error("{file}: {message}")]
+    #[error("{place}: {message}")]
     Form {
-        /// The file.
-        file: String,
-        /// What the reader says, with line and column.
+        /// The file, with the line where that is known.
+        place: String,
+        /// The field, what is wrong, and what to write.
         message: String,
     },
     /// A value that means nothing.
@@ -128,7 +129,7 @@ struct RepeatForm {
 
 /// Reads a file's text.
 pub(super) fn parse(file: &str, text: &str) -> Result<Parsed, PolicyError> {
-    let form: FileForm = serde_saphyr::from_str(text).map_err(|error| form_error(file, &error))?;
+    let form: FileForm = serde_saphyr::from_str(text).map_err(|error| form::complaint(file, text, &error))?;
     let reader = Reader { file };
     if form.version.value != VERSION {
         let message = format!("this program reads version {VERSION}");
@@ -149,14 +150,6 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Parsed, PolicyError> {
         products.push(ProductTable { product: entry.product.value, table });
     }
     Ok(Parsed { table, products })
-}
-
-/// One line: the reader also draws the place, which is too much for a log.
-fn form_error(file: &str, error: &serde_saphyr::Error) -> PolicyError {
-    let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    let message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
-    PolicyError::Form { file: file.to_owned(), message }
 }
 
 struct Reader<'a> {

@@ -6,6 +6,7 @@
 
 mod codes;
 mod file;
+mod form;
 mod row;
 #[cfg(test)]
 mod tests;

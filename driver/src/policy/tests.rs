@@ -145,13 +145,45 @@ fn what_does_not_parse_is_refused_with_file_line_and_field() {
 
 #[test]
 fn unknown_fields_and_broken_yaml_are_refused_with_the_line() {
-    let unknown = with("version: 1\nxid:\n  79: {efect: None}\n").unwrap_err().to_string();
-    assert!(unknown.starts_with("policy.yaml: ") && unknown.contains("efect"), "{unknown}");
-    assert!(unknown.contains("line 3") || unknown.contains("3:"), "{unknown}");
-    assert!(matches!(with("version: 1\nxid: [").unwrap_err(), PolicyError::Form { .. }));
-    assert!(matches!(with("").unwrap_err(), PolicyError::Form { .. }));
+    let cases = [
+        (
+            "version: 1\nxid:\n  79: {efect: None}\n",
+            "policy.yaml, line 3: unknown field `efect`, expected one of key, value",
+        ),
+        ("version: 1\nxid:\n  79: {repeat: {times: 2}}\n", "policy.yaml, line 3: missing field `within`"),
+        ("xid: {}\n", "policy.yaml, line 1: missing field `version`"),
+        ("version: 1\nxid: [", "policy.yaml, line 2: xid: write a table"),
+        ("", "policy.yaml: the file holds nothing; write at least `version: 1`"),
+        ("---\n# nothing yet\n\n", "policy.yaml: the file holds nothing"),
+    ];
+    for (text, expected) in cases {
+        let error = with(text).unwrap_err();
+        assert!(matches!(error, PolicyError::Form { .. }) && error.to_string().starts_with(expected), "{error}");
+    }
     let newer = with("version: 2\n").unwrap_err().to_string();
     assert_eq!(newer, "policy.yaml, line 1: version: this program reads version 1");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_refused_with_the_field_and_what_may_stand_there() {
+    let cases = [
+        ("version: one\n", "line 1: version: write the whole number 1"),
+        ("version: 1\nxid: 3\n", "line 2: xid: write a table"),
+        ("version: 1\nxid:\n- 79\n", "line 3: xid: write a table"),
+        ("version: 1\nxid:\n  79: NoSchedule\n", "line 3: 79: write a row"),
+        ("version: 1\nxid:\n  79: {effect: [a]}\n", "line 3: effect: write Ignore, None, NoSchedule or NoExecute"),
+        ("version: 1\nxid:\n  79: {cancels: [x]}\n", "line 3: cancels: write a list of XID codes"),
+        ("version: 1\nxid:\n  79:\n    # of the card\n    wholeCard: 3\n", "line 5: wholeCard: write true or false"),
+        (
+            "version: 1\nxid:\n  79: {repeat: {times: many, within: 1h, effect: None}}\n",
+            "line 3: times: write a whole number",
+        ),
+        ("version: 1\nxid:\n  79: {effect: None}\n  79: {effect: None}\n", "line 4: 79: stands twice"),
+    ];
+    for (text, expected) in cases {
+        let error = with(text).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("policy.yaml, {expected}")), "{error}");
+    }
 }
 
 #[test]
