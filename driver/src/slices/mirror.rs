@@ -94,6 +94,12 @@ impl Mirror {
         known
     }
 
+    /// Whether the server holds no slice of ours.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stored.is_empty()
+    }
+
     /// The server's answer to a write of the wanted slice `index`.
     pub fn wrote(&mut self, index: usize, sent: Vec<Device>, answer: Stored) -> Dropped {
         let dropped = dropped(&sent, &answer.devices);

@@ -177,7 +177,7 @@ impl Publisher {
             return Ok(());
         }
         self.metrics.repairs.inc();
-        tracing::info!(node = %self.api.owner().node, "the ResourceSlices of this node were changed by somebody else; putting them right");
+        tracing::info!(node = %self.api.owner().node, "{}", why_again(&self.mirror));
         let due = self.repairs.due(Instant::now());
         self.tell(|published| published.unpublished_since = published.unpublished_since.or(Some(Instant::now())));
         tokio::select! {
@@ -367,6 +367,16 @@ impl Publisher {
             }
             news
         });
+    }
+}
+
+/// Why slices are written although nothing else is wanted than before.
+fn why_again(mirror: &Mirror) -> &'static str {
+    if mirror.is_empty() {
+        "the ResourceSlices of this node are gone: kubelet removes them when it starts, and when the driver was away for a while; publishing \
+         them again"
+    } else {
+        "the ResourceSlices of this node were changed by somebody else; putting them right"
     }
 }
 

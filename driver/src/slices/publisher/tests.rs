@@ -9,8 +9,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::super::api::{Owner, SliceApi};
+use super::super::mirror::Mirror;
 use super::super::model::{Attribute, Card, Device, Pool};
-use super::{Published, Publisher};
+use super::{Published, Publisher, why_again};
 use crate::metrics::SliceMetrics;
 use crate::testing::{FakeServer, Fault};
 
@@ -145,6 +146,19 @@ async fn wiped_slices_come_back_with_their_moments() {
     let slices = bench.server.until(|slices| count(slices) == 70).await;
     bench.synced().await;
     assert_eq!(slices[0]["spec"]["devices"][3]["taints"][0]["timeAdded"], json!("1970-01-01T00:16:40Z"));
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wipe_by_kubelet_is_told_from_a_change_by_somebody() {
+    assert!(why_again(&Mirror::new("node-a")).contains("kubelet removes them when it starts"));
+    let mut bench = Bench::start(FakeServer::new());
+    bench.want(big(&[]));
+    bench.synced().await;
+    let api = SliceApi::new(bench.server.client(), Owner { driver: DRIVER.to_owned(), node: "node-a".to_owned() });
+    let mut mirror = Mirror::new("node-a");
+    mirror.replace(api.list().await.unwrap().0);
+    assert!(why_again(&mirror).contains("changed by somebody else"));
     bench.end().await;
 }
 
