@@ -147,8 +147,8 @@ async fn main() -> ExitCode {
 
 /// Starts the log on stderr. A line that cannot be written, because nobody reads any more, is lost and ends nothing.
 fn log() {
-    // kube's client says every call that fails, without the address; the actors say an outage once, with it.
-    let usual = "info,kube_client::client::builder=off";
+    // kube's client and the watches say every attempt that fails; the actors say an outage once, with the address.
+    let usual = "info,kube_client=off,cluster::watch=error";
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| usual.into());
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours);

@@ -59,6 +59,10 @@ impl View {
             Notice::Device(RuleNotice::Synced(Kind::Rule) | RuleNotice::NotServed(Kind::Rule)) => {
                 self.rules_synced = true;
             }
+            // The watch's own log, which names the object, is off by default: it also tells every attempt of an outage.
+            Notice::Device(RuleNotice::Malformed(kind)) => {
+                tracing::warn!(%kind, "an object that cannot be understood is left out; RUST_LOG=info,cluster::watch=warn names it");
+            }
             Notice::Device(_) => {}
         }
     }
