@@ -20,6 +20,7 @@ mod flags;
 mod images;
 mod kubectl;
 mod layout;
+mod matrix;
 mod mounts;
 mod network;
 mod node;
@@ -62,6 +63,8 @@ enum Task {
     Down(DownArgs),
     /// Run the table of scenarios on a real cluster, started for it and stopped again
     Test(test::TestArgs),
+    /// Run the table of scenarios on every version, and write docs/compatibility.md
+    Matrix,
 }
 
 /// Options of `cargo xtask kube up`.
@@ -101,6 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Task::Up(args) => up::run(args),
         Task::Down(args) => down::run(args),
         Task::Test(args) => test::run(args),
+        Task::Matrix => matrix::run(),
     }
 }
 

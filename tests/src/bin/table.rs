@@ -11,6 +11,7 @@ use clap::Parser;
 use scenarios::lab::{RealCluster, Site};
 use scenarios::run;
 use scenarios::stage::Scenario;
+use serde::Serialize;
 use tokio::time::Instant;
 
 /// The table of scenarios on a real Kubernetes.
@@ -19,22 +20,32 @@ struct Arguments {
     /// The cluster.json of the cluster.
     #[arg(long, value_name = "FILE")]
     cluster: PathBuf,
+    /// Also writes the outcomes into this file, one JSON object a line.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// Only these scenarios.
     names: Vec<String>,
 }
 
-/// How the scenarios went.
-#[derive(Debug, Default)]
-struct Tally {
-    passed: usize,
-    failed: usize,
-    not_here: usize,
+/// How one scenario went.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    scenario: &'static str,
+    outcome: &'static str,
+    /// Why it was not run here, or what broke, in one line.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
+    seconds: f64,
 }
+
+const PASSED: &str = "ok";
+const FAILED: &str = "failed";
+const NOT_HERE: &str = "not run here";
 
 fn main() -> ExitCode {
     match table(&Arguments::parse()) {
-        Ok(Tally { failed: 0, .. }) => ExitCode::SUCCESS,
-        Ok(_) => ExitCode::FAILURE,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             // Nobody is left to tell when stderr is closed.
             writeln!(std::io::stderr(), "error: {error:#}").ok();
@@ -43,17 +54,22 @@ fn main() -> ExitCode {
     }
 }
 
-fn table(arguments: &Arguments) -> Result<Tally> {
+/// Whether none failed.
+fn table(arguments: &Arguments) -> Result<bool> {
     let site = Site::Real(RealCluster::read(&arguments.cluster)?);
     let wanted = wanted(&arguments.names)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let mut tally = Tally::default();
+    let mut outcomes = Vec::new();
     for scenario in wanted {
-        runtime.block_on(one(scenario, &site, &mut tally))?;
+        outcomes.push(runtime.block_on(one(scenario, &site))?);
     }
-    let Tally { passed, failed, not_here } = &tally;
-    say(&format!("{passed} passed, {failed} failed, {not_here} not run here"))?;
-    Ok(tally)
+    let count = |wanted: &str| outcomes.iter().filter(|outcome| outcome.outcome == wanted).count();
+    say(&format!("{} passed, {} failed, {} not run here", count(PASSED), count(FAILED), count(NOT_HERE)))?;
+    if let Some(file) = &arguments.report {
+        let lines = outcomes.iter().map(serde_json::to_string).collect::<Result<Vec<_>, _>>()?;
+        std::fs::write(file, lines.join("\n") + "\n").with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(count(FAILED) == 0)
 }
 
 fn wanted(names: &[String]) -> Result<Vec<&'static Scenario>> {
@@ -65,11 +81,11 @@ fn wanted(names: &[String]) -> Result<Vec<&'static Scenario>> {
     Ok(all.iter().filter(|scenario| names.is_empty() || names.iter().any(|name| name == scenario.name)).collect())
 }
 
-async fn one(scenario: &'static Scenario, site: &Site, tally: &mut Tally) -> Result<()> {
+async fn one(scenario: &'static Scenario, site: &Site) -> Result<Outcome> {
     let name = scenario.name;
     if let Some(reason) = scenario.only_small {
-        tally.not_here += 1;
-        return say(&format!("scenario {name} ... not run here: {reason}"));
+        say(&format!("scenario {name} ... {NOT_HERE}: {reason}"))?;
+        return Ok(Outcome { scenario: name, outcome: NOT_HERE, reason: reason.to_owned(), seconds: 0.0 });
     }
     let began = Instant::now();
     let ended = match run::scenario(scenario, site, |_| {}).await {
@@ -77,16 +93,14 @@ async fn one(scenario: &'static Scenario, site: &Site, tally: &mut Tally) -> Res
         Err(error) => Err(error),
     };
     let seconds = began.elapsed().as_secs_f64();
-    match ended {
-        Ok(()) => {
-            tally.passed += 1;
-            say(&format!("scenario {name} ... ok ({seconds:.1} s)"))
-        }
-        Err(error) => {
-            tally.failed += 1;
-            say(&format!("scenario {name} ... FAILED ({seconds:.1} s)\n{error:#}"))
-        }
-    }
+    let Err(error) = ended else {
+        say(&format!("scenario {name} ... {PASSED} ({seconds:.1} s)"))?;
+        return Ok(Outcome { scenario: name, outcome: PASSED, reason: String::new(), seconds });
+    };
+    let error = format!("{error:#}");
+    say(&format!("scenario {name} ... FAILED ({seconds:.1} s)\n{error}"))?;
+    let reason = error.lines().next().unwrap_or_default().to_owned();
+    Ok(Outcome { scenario: name, outcome: FAILED, reason, seconds })
 }
 
 fn say(text: &str) -> Result<()> {

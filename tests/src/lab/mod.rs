@@ -310,6 +310,12 @@ impl Lab {
         self.ground.fault_layer()
     }
 
+    /// Whether the server stores taints with effect None.
+    #[must_use]
+    pub fn stores_none(&self) -> bool {
+        self.ground.stores_none()
+    }
+
     /// The ends of all logs, for an error.
     #[must_use]
     pub fn logs(&self) -> String {

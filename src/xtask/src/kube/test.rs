@@ -43,19 +43,26 @@ fn on_a_cluster_of_its_own(args: &TestArgs) -> Result<()> {
     tested.and(stopped)
 }
 
-fn build_table() -> Result<()> {
+/// Compiles the scenarios.
+pub(super) fn build_table() -> Result<()> {
     let status = cargo(&["build", "--package", "scenarios", "--bin", "table"]).status().context("cannot run cargo")?;
     if status.success() { Ok(()) } else { bail!("the scenarios do not build: {status}") }
 }
 
 fn table(run: &RunDir, names: &[String]) -> Result<()> {
-    let mut command = cargo(&["run", "--quiet", "--package", "scenarios", "--bin", "table", "--", "--cluster"]);
-    let status = command.arg(run.path("cluster.json")).args(names).status().context("cannot run cargo")?;
+    let status = table_command(run).args(names).status().context("cannot run cargo")?;
     if status.success() {
         return Ok(());
     }
     say(&format!("the cluster's logs are in {}", run.path("logs").display()));
     bail!("not all scenarios passed: {status}")
+}
+
+/// Runs the table on the cluster of a run folder.
+pub(super) fn table_command(run: &RunDir) -> Command {
+    let mut command = cargo(&["run", "--quiet", "--package", "scenarios", "--bin", "table", "--", "--cluster"]);
+    command.arg(run.path("cluster.json"));
+    command
 }
 
 fn cargo(arguments: &[&str]) -> Command {
