@@ -48,6 +48,10 @@ pub struct Event {
     uid: String,
     reason: &'static str,
     message: String,
+    /// `Normal` or `Warning`.
+    kind: &'static str,
+    /// What makes it one event, however often and in whatever words it is told; without it that is its message and time.
+    once: Option<Timestamp>,
 }
 
 /// A pod that an event is about.
@@ -72,16 +76,33 @@ impl Event {
         Self::of_pod(pod, about, "Cancelling deletion", reasons)
     }
 
+    /// The pod will be asked to leave at this time, for these reasons, unless something changes. Told once for each time: a controller that was
+    /// started anew does not repeat it.
+    #[must_use]
+    pub fn counting_down(pod: &PodRef, about: About, deadline: Timestamp, reasons: &[String]) -> Self {
+        let reason = match about {
+            About::Device => "DeviceTaintCountdown",
+            About::Node => "NodeTaintCountdown",
+        };
+        let head = format!("Will be evicted at {deadline:.0}");
+        let event = Self::about_pod(pod, reason, with_reasons(head, reasons));
+        Self { kind: "Warning", once: Some(deadline), ..event }
+    }
+
+    fn about_pod(pod: &PodRef, reason: &'static str, message: String) -> Self {
+        let Key { namespace, name } = &pod.key;
+        let regarding =
+            json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod.uid});
+        Self::new(regarding, namespace, name, &pod.uid, reason, message)
+    }
+
     fn of_pod(pod: &PodRef, about: About, what: &str, reasons: &[String]) -> Self {
         let (reason, head) = match (about, what) {
             (About::Device, what) => ("DeviceTaintManagerEviction", what.to_owned()),
             (About::Node, "Cancelling deletion") => ("TaintManagerEviction", format!("{what} of Pod {}", pod.key)),
             (About::Node, what) => ("TaintManagerEviction", format!("{what} Pod {}", pod.key)),
         };
-        let Key { namespace, name } = &pod.key;
-        let regarding =
-            json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": pod.uid});
-        Self::new(regarding, namespace, name, &pod.uid, reason, with_reasons(head, reasons))
+        Self::about_pod(pod, reason, with_reasons(head, reasons))
     }
 
     /// A mark of ours was deleted because its time had come.
@@ -94,7 +115,8 @@ impl Event {
 
     fn new(regarding: Value, namespace: &str, name: &str, uid: &str, reason: &'static str, message: String) -> Self {
         let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
-        Self { regarding, namespace, name, uid, reason, message: cut(message, MESSAGE_LIMIT) }
+        let message = cut(message, MESSAGE_LIMIT);
+        Self { regarding, namespace, name, uid, reason, message, kind: "Normal", once: None }
     }
 
     /// What it says.
@@ -114,7 +136,7 @@ impl Event {
             "involvedObject": self.regarding,
             "reason": self.reason,
             "message": self.message,
-            "type": "Normal",
+            "type": self.kind,
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "firstTimestamp": time,
@@ -127,7 +149,8 @@ impl Event {
     /// answer meets its own first attempt.
     fn object_name(&self, now: Timestamp) -> String {
         let mut hash = Sha256::new();
-        for part in [&self.uid, self.reason, &self.message, &now.to_string()] {
+        let (words, time) = self.once.map_or((self.message.as_str(), now), |once| ("", once));
+        for part in [&self.uid, self.reason, words, &time.to_string()] {
             hash.update(part.as_bytes());
             hash.update([0]);
         }
@@ -291,6 +314,21 @@ mod tests {
         let later = "2026-11-01T10:00:01Z".parse().unwrap();
         assert_ne!(event.object_name(now()), event.object_name(later));
         assert!(event.object_name(now()).starts_with("train."));
+    }
+
+    #[test]
+    fn a_countdown_is_told_once_for_each_deadline() {
+        let told = |second: i64, reason: &str| {
+            let deadline = Timestamp::from_second(second).unwrap();
+            Event::counting_down(&pod(), About::Device, deadline, &[reason.to_owned()])
+        };
+        let event = told(60, "gpu-0 has k:NoExecute");
+        assert_eq!(event.message(), "Will be evicted at 1970-01-01T00:01:00Z: gpu-0 has k:NoExecute");
+        let object = event.object(now());
+        assert_eq!((&object["type"], &object["reason"]), (&json!("Warning"), &json!("DeviceTaintCountdown")));
+        let later = "2026-11-01T10:00:01Z".parse().unwrap();
+        assert_eq!(event.object_name(now()), told(60, "in other words").object_name(later));
+        assert_ne!(event.object_name(now()), told(61, "gpu-0 has k:NoExecute").object_name(now()));
     }
 
     #[tokio::test]

@@ -123,6 +123,9 @@ impl Deciding {
                 Action::Cancel { pod, uid, source } => self.cancel(pod, uid, source, channels),
             }
         }
+        for departure in decision.coming {
+            self.event(say::counting_down(&departure), channels);
+        }
         for departure in decision.left {
             self.left(&departure, channels);
         }

@@ -17,6 +17,7 @@ use taints::verdict::{FirstSeen, Settings, judge};
 
 use crate::expiry::{Expired, Expiries};
 use crate::health::{Sync, SyncState};
+use crate::notice::Told;
 
 /// What came of what was handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub enum Report {
 pub struct Decision {
     /// About pods.
     pub actions: Vec<Action>,
+    /// Evictions that will come, each told of for the first time.
+    pub coming: Vec<Departure>,
     /// Pods that leave by an eviction whose answer was lost.
     pub left: Vec<Departure>,
     /// Marks whose time has come.
@@ -58,7 +61,9 @@ pub struct Decider {
     fleet: Arc<RwLock<Fleet>>,
     seen: FirstSeen,
     unstored: bool,
+    modes: Modes,
     planner: Planner,
+    told: Told,
     expiries: Expiries,
     settings: Settings,
     sync: SyncState,
@@ -75,7 +80,9 @@ impl Decider {
             fleet,
             seen,
             unstored: false,
+            modes,
             planner: Planner::new(modes),
+            told: Told::default(),
             expiries: Expiries::default(),
             settings,
             sync: SyncState::default(),
@@ -163,28 +170,33 @@ impl Decider {
             decision.expired = self.expiries.due(now);
         }
         if self.sync.is_settled() {
-            self.judge();
+            decision.coming = self.judge(now);
             decision.actions = self.planner.plan(now);
             decision.left = self.planner.left();
         }
         decision
     }
 
-    fn judge(&mut self) {
+    /// Judges every pod that was touched; returns the evictions to come that nobody was told of.
+    fn judge(&mut self, now: Timestamp) -> Vec<Departure> {
+        let mut coming = Vec::new();
         let fleet = self.fleet.read();
         for key in std::mem::take(&mut self.touched) {
             match judge(&fleet, &key, &self.seen, &self.settings) {
                 Some(verdict) if verdict.leave_at.is_some() || self.planned.contains(&key) => {
+                    coming.extend(self.told.news(&verdict, self.modes, now));
                     self.planner.update(verdict);
                     self.planned.insert(key);
                 }
                 Some(_) => {}
                 None => {
+                    self.told.forget(&key);
                     self.planner.forget(&key);
                     self.planned.remove(&key);
                 }
             }
         }
+        coming
     }
 
     fn knows(&self, kind: Kind) -> bool {

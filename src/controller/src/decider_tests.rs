@@ -103,6 +103,25 @@ fn an_observed_source_makes_nobody_leave() {
 }
 
 #[test]
+fn an_eviction_to_come_is_told_once_for_each_deadline() {
+    let mut decider = told(ENFORCE);
+    sync(&mut decider, &Kind::ALL, at(1));
+    let coming = decider.decide(at(1)).coming;
+    assert_eq!(coming.iter().map(|departure| departure.deadline).collect::<Vec<_>>(), [at(10)]);
+    let tolerate =
+        |seconds| change::<ClaimWire>(testkit::claim("c", "gpu-0", &testkit::tolerates(Some(seconds)), &["train"]));
+    decider.take(tolerate(10), at(2));
+    assert!(decider.decide(at(2)).coming.is_empty(), "the same deadline");
+    decider.take(tolerate(30), at(3));
+    assert_eq!(decider.decide(at(3)).coming[0].deadline, at(30));
+    decider.take(tolerate(0), at(4));
+    assert!(decider.decide(at(4)).coming.is_empty(), "it leaves at once, and the eviction tells it");
+    let mut observed = told(Modes::default());
+    sync(&mut observed, &Kind::ALL, at(1));
+    assert!(observed.decide(at(1)).coming.is_empty(), "nobody is evicted");
+}
+
+#[test]
 fn first_observations_are_to_be_stored_when_they_change_and_only_then() {
     let mut decider = told(ENFORCE);
     assert!(decider.to_store().is_none());

@@ -24,6 +24,7 @@ pub mod follow;
 pub mod health;
 pub mod http;
 pub mod metrics;
+mod notice;
 pub mod run;
 mod say;
 pub mod store;

@@ -84,8 +84,14 @@ async fn exactly_the_right_pods_go_at_their_time() {
     assert_eq!(seconds(&clock), 10);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((api.leaving().len(), api.asked(&Method::POST, "/eviction")), (3, 3));
-    let events = api.events();
+    let (warned, events): (Vec<String>, Vec<String>) =
+        api.events().into_iter().partition(|event| event.contains("Countdown"));
     assert_eq!(events.len(), 3);
+    assert_eq!(warned.len(), 1, "who leaves at once is not warned");
+    assert!(
+        warned[0].starts_with("ml/c DeviceTaintCountdown: Will be evicted at 2026-11-01T10:00:10Z: device"),
+        "{warned:?}"
+    );
     assert!(events[0].starts_with("ml/a DeviceTaintManagerEviction: Marking for deletion: device"), "{events:?}");
     assert!(
         events[0].contains("example.com/broken") && events[0].contains("DeviceTaintRule broken-gpu-0"),
@@ -155,7 +161,8 @@ async fn every_fault_of_an_eviction_ends_in_exactly_one() {
         api.until("it leaves", |api| api.leaving() == ["ml/c"]).await;
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert!(api.asked(&Method::POST, "/eviction") <= 3, "{fault:?}");
-        assert_eq!(api.events().len(), 1, "{fault:?}: it is told, and once: {:?}", api.events());
+        let told = |what: &str| api.events().iter().filter(|event| event.contains(what)).count();
+        assert_eq!((told("Countdown"), told("Marking")), (1, 1), "{fault:?}: each once: {:?}", api.events());
         assert!(running.metric("device_taint_evictions_total{outcome=\"accepted\"} 1"), "{fault:?}");
         running.stop().await;
     }
@@ -174,6 +181,8 @@ async fn a_restart_keeps_deadlines_and_evicts_nobody_twice() {
     assert_eq!(seconds(&clock), 10);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(api.asked(&Method::POST, "/eviction"), 3);
+    assert_eq!(api.asked(&Method::POST, "/events"), 5, "the second warns again, not knowing of the first");
+    assert_eq!(api.events().iter().filter(|event| event.contains("Countdown")).count(), 1, "and it is one event");
     second.stop().await;
 }
 

@@ -15,12 +15,23 @@ fn words(departure: &Departure) -> Vec<String> {
     departure.reasons.iter().map(ToString::to_string).collect()
 }
 
+fn about(departure: &Departure) -> About {
+    let of_device = departure.reasons.iter().any(|reason| reason.source() == Source::Device);
+    if of_device { About::Device } else { About::Node }
+}
+
+fn pod(departure: &Departure) -> PodRef {
+    PodRef { key: departure.pod.clone(), uid: departure.uid.clone() }
+}
+
 /// The pod was asked to leave, for these reasons.
 pub(crate) fn marking(departure: &Departure) -> Event {
-    let of_device = departure.reasons.iter().any(|reason| reason.source() == Source::Device);
-    let about = if of_device { About::Device } else { About::Node };
-    let pod = PodRef { key: departure.pod.clone(), uid: departure.uid.clone() };
-    Event::marking(&pod, about, &words(departure))
+    Event::marking(&pod(departure), about(departure), &words(departure))
+}
+
+/// The pod will be asked to leave, for these reasons.
+pub(crate) fn counting_down(departure: &Departure) -> Event {
+    Event::counting_down(&pod(departure), about(departure), departure.deadline, &words(departure))
 }
 
 /// The pod may stay after all.

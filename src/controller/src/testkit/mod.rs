@@ -233,6 +233,9 @@ impl World {
 
     fn serve(&mut self, method: &Method, path: &str, query: &str, body: &Value) -> Answer {
         if *method == Method::POST && path.ends_with("/events") {
+            if self.events.iter().any(|event| event["metadata"]["name"] == body["metadata"]["name"]) {
+                return status(409, &json!({}));
+            }
             self.events.push(body.clone());
             return ok(body);
         }
