@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::call::chain;
 use http::Request;
@@ -18,21 +18,24 @@ use kube::client::Body;
 struct Outage {
     component: String,
     server: String,
-    away: AtomicBool,
+    /// Grows with each change: odd while the server is away. A request says something of the times in which it began only:
+    /// one that an ending server still answers does not make it come back.
+    times: AtomicU64,
 }
 
 /// The same client, with its outages told under the name of the component.
 pub(crate) fn telling(client: Client, component: &str, server: &str) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let outage =
-        Arc::new(Outage { component: component.to_owned(), server: server.to_owned(), away: AtomicBool::new(false) });
+    let (component, server) = (component.to_owned(), server.to_owned());
+    let outage = Arc::new(Outage { component, server, times: AtomicU64::new(0) });
     let service = tower::service_fn(move |request: Request<Body>| {
         let (client, outage) = (client.clone(), Arc::clone(&outage));
         async move {
+            let began = outage.times.load(Ordering::Relaxed);
             let answer = client.send(request).await;
             match &answer {
-                Ok(_) => outage.answered(),
-                Err(error) if is_connect(error) => outage.unreachable(error),
+                Ok(_) => outage.answered(began),
+                Err(error) if is_connect(error) => outage.unreachable(began, error),
                 Err(_) => {}
             }
             answer
@@ -42,8 +45,8 @@ pub(crate) fn telling(client: Client, component: &str, server: &str) -> Client {
 }
 
 impl Outage {
-    fn unreachable(&self, error: &kube::Error) {
-        if !self.away.swap(true, Ordering::Relaxed) {
+    fn unreachable(&self, began: u64, error: &kube::Error) {
+        if began.is_multiple_of(2) && self.end(began) {
             let (component, server, error) = (&self.component, &self.server, chain(error));
             tracing::warn!(
                 component,
@@ -54,10 +57,15 @@ impl Outage {
         }
     }
 
-    fn answered(&self) {
-        if self.away.swap(false, Ordering::Relaxed) {
+    fn answered(&self, began: u64) {
+        if !began.is_multiple_of(2) && self.end(began) {
             tracing::info!(component = self.component, server = self.server, "the API server answers");
         }
+    }
+
+    /// Ends these times, unless they are over already.
+    fn end(&self, times: u64) -> bool {
+        self.times.compare_exchange(times, times + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 
