@@ -14,6 +14,7 @@ use scenarios::programs::Programs;
 use scenarios::run::{self, Heard};
 use scenarios::stage::{Scenario, Stage};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// One bad GPU moves exactly the right pods: the story, with no GPU, no Kubernetes and no root.
 #[derive(Debug, Parser)]
@@ -101,7 +102,12 @@ async fn keep(arguments: &Arguments, programs: &Programs, stage: &Stage) -> Resu
         "nodes": nodes(stage)?,
     });
     say(arguments, &kept(programs, stage)?, &record)?;
-    tokio::signal::ctrl_c().await?;
+    // SIGTERM too: a demo that it ends at once would leave its programs behind.
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ended = tokio::signal::ctrl_c() => ended?,
+        _ = terminate.recv() => {}
+    }
     Ok(())
 }
 
