@@ -105,7 +105,7 @@ impl Stage {
     /// # Errors
     /// When one of them does not: with its phase and why.
     pub async fn running(&self, names: &[&str]) -> Result<()> {
-        until(self.lab.pods(), &format!("pods {names:?} to run"), SOON, |pods| {
+        until(self.lab.pods(), &format!("pods {names:?} to run"), self.lab.pods_run_within(), |pods| {
             names.iter().try_for_each(|name| is_running(pods, name))
         })
         .await

@@ -73,6 +73,7 @@ fn whole(card: &Card, versions: &SeenVersions) -> Device {
     let mut attributes = common(card, versions);
     put(&mut attributes, "type", Some(Attribute::text("gpu")));
     put(&mut attributes, "uuid", card.identity.uuid.as_deref().map(Attribute::text));
+    put(&mut attributes, "serial", card.identity.serial.as_deref().map(Attribute::text));
     let memory = card.facts.memory_bytes.map(|bytes| (nvidia("memory"), memory_quantity(bytes)));
     Device {
         name: gpu_name(card.pci),

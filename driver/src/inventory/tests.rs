@@ -38,6 +38,7 @@ fn a_card_is_published_with_the_attributes_that_selectors_know() {
     let expected = [
         ("gpu.nvidia.com/type", "gpu"),
         ("gpu.nvidia.com/uuid", &uuid(0)),
+        ("gpu.nvidia.com/serial", "1650000"),
         ("gpu.nvidia.com/productName", "NVIDIA H100 80GB HBM3"),
         ("gpu.nvidia.com/brand", "Nvidia"),
         ("gpu.nvidia.com/architecture", "Hopper"),

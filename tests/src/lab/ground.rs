@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::resource::v1::DeviceClass;
@@ -12,6 +13,10 @@ use super::{Node, RealCluster, Site, create};
 use crate::objects;
 use crate::process::Process;
 use crate::programs::Programs;
+use crate::wait::SOON;
+
+/// Within this time a real kubelet looks at a pod again whose claims it could not prepare.
+const KUBELET_RETRY: Duration = Duration::from_secs(120);
 
 /// What a lab stands on.
 pub(super) enum Ground {
@@ -63,6 +68,13 @@ impl Ground {
         match self {
             Self::Small(small) => &small.kubeconfig,
             Self::Real(cluster) => &cluster.kubeconfig,
+        }
+    }
+
+    pub(super) fn pods_run_within(&self) -> Duration {
+        match self {
+            Self::Small(_) => SOON,
+            Self::Real(_) => SOON + KUBELET_RETRY,
         }
     }
 

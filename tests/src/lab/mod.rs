@@ -10,6 +10,7 @@ pub(crate) mod rules;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -308,6 +309,13 @@ impl Lab {
     /// When the lab stands on a real Kubernetes, which has no such layer.
     pub fn server_address(&self) -> Result<&str> {
         self.ground.fault_layer()
+    }
+
+    /// How long pods may take until they run. A real kubelet that could not prepare a pod's claims at once, for its view of them was a moment old, looks
+    /// at the pod again only after a minute or more.
+    #[must_use]
+    pub fn pods_run_within(&self) -> Duration {
+        self.ground.pods_run_within()
     }
 
     /// Whether the server stores taints with effect None.
