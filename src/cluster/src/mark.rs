@@ -92,10 +92,8 @@ impl Mark {
     /// The DeviceTaintRule to write, in a version that the server has. `timeAdded` is left to the API server's clock.
     #[must_use]
     pub fn object(&self, version: RuleVersion) -> Value {
-        let mut taint = json!({"key": self.key, "effect": self.effect.as_str()});
-        if !self.value.is_empty() {
-            taint["value"] = json!(self.value);
-        }
+        // An empty value is sent too: a server-side apply leaves a field alone that it does not name, and the old value would stay.
+        let taint = json!({"key": self.key, "value": self.value, "effect": self.effect.as_str()});
         json!({
             "apiVersion": version.resource().api_version,
             "kind": "DeviceTaintRule",

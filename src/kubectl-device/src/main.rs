@@ -76,7 +76,14 @@ async fn taint(client: &kube::Client, wish: &TaintArguments) -> anyhow::Result<(
     let version = world.rules_version()?;
     let found = target::find(&world, &wish.target, wish.driver.as_deref())?;
     let mark = mark::wished(&found, wish, who::ask(client).await)?;
-    let existing = cluster::mark::get(client, version, &mark.name()).await?;
+    let existing = match cluster::mark::get(client, version, &mark.name()).await? {
+        // As good as gone: the controller would take it away, and the new wish with it.
+        Some(old) if mark::is_over(&old.rule, mark::now()) => {
+            cluster::mark::delete(client, version, &old).await?;
+            None
+        }
+        other => other,
+    };
     let step = mark::decide_taint(mark, existing.as_ref(), wish.overwrite)?;
     let said = match step {
         mark::Taint::Create(mark) => {

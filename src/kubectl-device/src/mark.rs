@@ -120,8 +120,13 @@ fn expiry(wish: &TaintArguments, now: Timestamp) -> Result<Option<Timestamp>, Wi
 
 /// The one place that reads a clock: an expiry that is given as a span begins now.
 #[expect(clippy::disallowed_methods, reason = "the edge: a person's span begins at this moment")]
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     Timestamp::now()
+}
+
+/// Whether a mark of ours has reached the expiry that it was given, and only waits to be taken away.
+pub(crate) fn is_over(rule: &Rule, now: Timestamp) -> bool {
+    rule.managed && rule.expires_at.is_some_and(|end| end <= now)
 }
 
 /// Reads `key=value:Effect` or `key:Effect`, by the rules of the API server.

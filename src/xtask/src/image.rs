@@ -6,11 +6,10 @@
 mod files;
 pub(crate) mod layout;
 
-use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -88,10 +87,8 @@ fn image(program: &Program, path: &Path) -> Result<Image> {
 
 /// Builds both programs and gives their paths, as cargo tells them.
 fn build(profile: Profile) -> Result<Vec<PathBuf>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(cargo);
-    command.current_dir(crate::repository_root());
-    command.args(["build", "--locked", "--message-format=json-render-diagnostics", "--profile", profile.name()]);
+    let mut command =
+        crate::cargo(&["build", "--locked", "--message-format=json-render-diagnostics", "--profile", profile.name()]);
     for program in &PROGRAMS {
         command.args(["--package", program.name, "--bin", program.name]);
     }

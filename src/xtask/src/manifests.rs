@@ -1,6 +1,6 @@
 //! `cargo xtask manifests`: deploy/manifests.yaml, the chart rendered with its default values, for those who install without helm.
 //!
-//! The helm is that of the real cluster's tools, built once: another version would write the same objects with other blank lines. CI runs `--check`.
+//! The helm is that of the real cluster's tools, built once: another version would write the same objects with other blank lines. `--check` only compares.
 
 use std::fs;
 use std::io::{self, Write};

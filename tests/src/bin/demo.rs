@@ -27,15 +27,8 @@ struct Arguments {
     #[arg(long)]
     json: bool,
     /// Tell another scenario of the table than the story.
-    #[arg(long, value_name = "NAME", default_value = "story", value_parser = scenario)]
+    #[arg(long, value_name = "NAME", default_value = "story", value_parser = scenarios::scenarios::named)]
     scenario: &'static Scenario,
-}
-
-/// A row of the table by its name.
-fn scenario(name: &str) -> Result<&'static Scenario, String> {
-    let names = || scenarios::table().iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
-    let found = scenarios::table().iter().find(|scenario| scenario.name == name);
-    found.ok_or_else(|| format!("there are {}", names()))
 }
 
 fn main() -> ExitCode {

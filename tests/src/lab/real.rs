@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -19,6 +20,7 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate, Resou
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -136,7 +138,7 @@ impl RealCluster {
     pub(super) fn start_kubelet(&self) -> Result<()> {
         let now = Self::read(&self.file)?;
         let kubelet = now.components.get(KUBELET).context("cluster.json names no kubelet")?;
-        if process(kubelet.pid)?.is_some() {
+        if kubelet.running()?.is_some() {
             return Ok(());
         }
         let started = kubelet.start()?;
@@ -147,7 +149,7 @@ impl RealCluster {
     pub(super) async fn kill_kubelet(&self) -> Result<()> {
         let now = Self::read(&self.file)?;
         let kubelet = now.components.get(KUBELET).context("cluster.json names no kubelet")?;
-        let running = process(kubelet.pid)?.context("the kubelet does not run")?;
+        let running = kubelet.running()?.context("the kubelet does not run")?;
         pidfd_send_signal(&running, Signal::KILL).context("cannot kill the kubelet")?;
         let within = Timespec::try_from(CLEAN_WITHIN)?;
         let ended = tokio::task::spawn_blocking(move || has_ended(&running, &within)).await??;
@@ -165,6 +167,21 @@ impl RealCluster {
 }
 
 impl Component {
+    /// A handle of it, where it runs. Its number may be another program's by now, and one that has ended and waits to be collected does not run.
+    fn running(&self) -> Result<Option<OwnedFd>> {
+        let pid = Pid::from_raw(self.pid).context("cluster.json gives no process number")?;
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::NONBLOCK) else { return Ok(None) };
+        let ours = std::fs::read(format!("/proc/{}/cmdline", self.pid)).is_ok_and(|line| line == self.command_line());
+        Ok((ours && !has_ended(&handle, &Timespec::default())?).then_some(handle))
+    }
+
+    /// As `/proc` shows it.
+    fn command_line(&self) -> Vec<u8> {
+        let words =
+            std::iter::once(self.program.as_os_str().as_bytes()).chain(self.arguments.iter().map(String::as_bytes));
+        words.flat_map(|word| word.iter().copied().chain([0])).collect()
+    }
+
     /// Starts it; it lives on when this program ends, and `cargo xtask kube down` finds it by its environment.
     fn start(&self) -> Result<u32> {
         let log = File::options().create(true).append(true).open(&self.log);
@@ -177,17 +194,11 @@ impl Component {
     }
 }
 
-/// A handle of a process, where it runs. One that has ended and waits to be collected does not run.
-fn process(pid: i32) -> Result<Option<OwnedFd>> {
-    let pid = Pid::from_raw(pid).context("cluster.json gives no process number")?;
-    let Ok(handle) = pidfd_open(pid, PidfdFlags::NONBLOCK) else { return Ok(None) };
-    Ok((!has_ended(&handle, &Timespec::default())?).then_some(handle))
-}
-
 /// Waits until a process has ended, or the time is over. A pidfd is readable once the process has ended.
 fn has_ended(process: &OwnedFd, within: &Timespec) -> Result<bool> {
     let mut look = [PollFd::new(process, PollFlags::IN)];
-    Ok(poll(&mut look, Some(within)).context("cannot look at a process")? > 0)
+    // A child that ends interrupts.
+    Ok(retry_on_intr(|| poll(&mut look, Some(within))).context("cannot look at a process")? > 0)
 }
 
 fn already_there(error: &anyhow::Error) -> bool {

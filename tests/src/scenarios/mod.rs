@@ -23,3 +23,13 @@ pub fn table() -> &'static [Scenario] {
         spared::FINISHED,
     ]
 }
+
+/// A row of the table by its name.
+///
+/// # Errors
+/// When there is none: with the names that there are.
+pub fn named(name: &str) -> Result<&'static Scenario, String> {
+    let names = || table().iter().map(|scenario| scenario.name).collect::<Vec<_>>().join(", ");
+    let found = table().iter().find(|scenario| scenario.name == name);
+    found.ok_or_else(|| format!("there are {}", names()))
+}

@@ -187,3 +187,15 @@ fn what_is_not_there_is_an_error_that_names_what_is() {
     let refused = decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, &[]).unwrap_err().to_string();
     assert!(refused.contains("n1/gpu-0000-3b-00-0") && refused.contains("example.org/other:NoSchedule"), "{refused}");
 }
+
+#[test]
+fn a_mark_is_over_at_its_expiry_and_only_ours_is() {
+    let end: Timestamp = "2026-12-01T00:00:00Z".parse().unwrap();
+    let before: Timestamp = "2026-11-30T23:59:59Z".parse().unwrap();
+    let mut rule = stored(taint("key:NoSchedule"), true).rule;
+    assert!(!is_over(&rule, end), "without an expiry it stands");
+    rule.expires_at = Some(end);
+    assert!(is_over(&rule, end) && !is_over(&rule, before));
+    rule.managed = false;
+    assert!(!is_over(&rule, end), "a rule of somebody else is not ours to take away");
+}

@@ -51,15 +51,28 @@ fn folders(files: &[File]) -> BTreeSet<String> {
     files.iter().flat_map(above).collect()
 }
 
-fn append(tar: &mut Builder<impl Write>, kind: EntryType, path: &str, mode: u32, bytes: &[u8]) -> Result<()> {
+pub(crate) fn append(
+    tar: &mut Builder<impl Write>,
+    kind: EntryType,
+    path: &str,
+    mode: u32,
+    bytes: &[u8],
+) -> Result<()> {
+    let mut header = header(kind, mode);
+    header.set_size(bytes.len().try_into()?);
+    tar.append_data(&mut header, path, bytes).with_context(|| format!("add {path}"))
+}
+
+/// Times and owners are 0, so that the same content gives the same image.
+pub(crate) fn header(kind: EntryType, mode: u32) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
-    header.set_size(bytes.len().try_into()?);
+    header.set_size(0);
     header.set_mtime(0);
     header.set_uid(0);
     header.set_gid(0);
-    tar.append_data(&mut header, path, bytes).with_context(|| format!("add {path}"))
+    header
 }
 
 impl Image {

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use tar::{Builder, EntryType, Header};
+use tar::{Builder, EntryType};
 
 use super::debian::BUSYBOX;
 use super::layout::RunDir;
-use crate::image::layout::Image;
+use crate::image::layout::{Image, append, header};
 
 /// What pods of tests run.
 pub(super) const TOOLBOX: &str = "devicetaint.dev/busybox:1";
@@ -84,21 +84,6 @@ fn layer(busybox: &[u8], applets: &[String]) -> Result<Vec<u8>> {
         tar.append_link(&mut header, format!("bin/{applet}"), "busybox").with_context(|| format!("add {applet}"))?;
     }
     tar.into_inner().context("end the layer")
-}
-
-fn append(tar: &mut Builder<Vec<u8>>, kind: EntryType, path: &str, mode: u32, bytes: &[u8]) -> Result<()> {
-    let mut header = header(kind, mode);
-    header.set_size(bytes.len().try_into()?);
-    tar.append_data(&mut header, path, bytes).with_context(|| format!("add {path}"))
-}
-
-/// Times and owners are 0, so that the same busybox gives the same image.
-fn header(kind: EntryType, mode: u32) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(0);
-    header
 }
 
 #[cfg(test)]

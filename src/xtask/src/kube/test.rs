@@ -45,7 +45,8 @@ fn on_a_cluster_of_its_own(args: &TestArgs) -> Result<()> {
 
 /// Compiles the scenarios.
 pub(super) fn build_table() -> Result<()> {
-    let status = cargo(&["build", "--package", "scenarios", "--bin", "table"]).status().context("cannot run cargo")?;
+    let status =
+        crate::cargo(&["build", "--package", "scenarios", "--bin", "table"]).status().context("cannot run cargo")?;
     if status.success() { Ok(()) } else { bail!("the scenarios do not build: {status}") }
 }
 
@@ -60,14 +61,7 @@ fn table(run: &RunDir, names: &[String]) -> Result<()> {
 
 /// Runs the table on the cluster of a run folder.
 pub(super) fn table_command(run: &RunDir) -> Command {
-    let mut command = cargo(&["run", "--quiet", "--package", "scenarios", "--bin", "table", "--", "--cluster"]);
+    let mut command = crate::cargo(&["run", "--quiet", "--package", "scenarios", "--bin", "table", "--", "--cluster"]);
     command.arg(run.path("cluster.json"));
-    command
-}
-
-fn cargo(arguments: &[&str]) -> Command {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args(arguments).current_dir(crate::repository_root());
     command
 }
