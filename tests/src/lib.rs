@@ -1,4 +1,4 @@
-//! One table of scenarios, run on the small cluster of this repository (and, later, on a real Kubernetes); the demo that tells
+//! One table of scenarios, run on the small cluster of this repository and on a real Kubernetes; the demo that tells
 //! one of them; the runner for cases.
 //!
 //! What flows through: [`table`] lists [`stage::Scenario`]s; [`run`] opens a [`stage::Stage`] for one (a [`lab::Lab`] of real
@@ -10,6 +10,7 @@ pub mod gpus;
 pub mod http;
 pub mod lab;
 pub mod measure;
+pub mod needs;
 pub mod objects;
 pub mod process;
 pub mod programs;

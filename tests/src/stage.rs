@@ -13,6 +13,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 
 use crate::lab::rules::rules;
 use crate::lab::{Lab, Plan, Site};
+use crate::needs::Need;
 use crate::objects::NAMESPACE;
 use crate::wait::{SOON, Seen, until};
 use crate::witness::Witness;
@@ -38,8 +39,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it proves, in one sentence.
     pub about: &'static str,
-    /// Why only the small cluster can run it, where that is so.
-    pub only_small: Option<&'static str>,
+    /// What it cannot do without; a cluster that lacks it does not run the scenario.
+    pub needs: &'static [Need],
     /// How the lab begins.
     pub plan: fn() -> Plan,
     /// The steps, in order; each begins where the last one ended.
@@ -173,13 +174,15 @@ impl Stage {
         }
     }
 
-    /// Waits until the slices of all nodes carry exactly these taints (`key=value:Effect` by device), and no others. Those that only inform (effect None)
-    /// are not expected where the server does not store them.
+    /// Waits until the slices of all nodes carry exactly these taints (`key=value:Effect` by device), and no others. Those that the server does not keep
+    /// are not expected.
     ///
     /// # Errors
     /// When they do not: with what they carry.
     pub async fn slice_taints(&self, wanted: &[(Device, &str)]) -> Result<()> {
-        let stored = wanted.iter().filter(|(_, taint)| self.lab.stores_none() || !taint.ends_with(":None"));
+        let offer = *self.lab.offer();
+        let stored =
+            wanted.iter().filter(|(_, taint)| offer.taints && (offer.none_taints || !taint.ends_with(":None")));
         let wanted: BTreeSet<(Device, String)> =
             stored.map(|(device, taint)| (device.clone(), (*taint).to_owned())).collect();
         until(self.lab.slices(), "the slices' taints", SOON, |slices| {

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Parser;
 use scenarios::lab::{RealCluster, Site};
+use scenarios::needs::{Offer, unmet};
 use scenarios::run;
 use scenarios::stage::Scenario;
 use serde::Serialize;
@@ -59,9 +60,10 @@ fn main() -> ExitCode {
 fn table(arguments: &Arguments) -> Result<bool> {
     let site = Site::Real(RealCluster::read(&arguments.cluster)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let offer = runtime.block_on(site.offer())?;
     let mut outcomes = Vec::new();
     for scenario in wanted(&arguments.named) {
-        outcomes.push(runtime.block_on(one(scenario, &site))?);
+        outcomes.push(runtime.block_on(one(scenario, &site, &offer))?);
     }
     let count = |wanted: &str| outcomes.iter().filter(|outcome| outcome.outcome == wanted).count();
     say(&format!("{} passed, {} failed, {} not run here", count(PASSED), count(FAILED), count(NOT_HERE)))?;
@@ -78,9 +80,9 @@ fn wanted(named: &[&'static Scenario]) -> impl Iterator<Item = &'static Scenario
     scenarios::table().iter().filter(move |scenario| is_named(scenario))
 }
 
-async fn one(scenario: &'static Scenario, site: &Site) -> Result<Outcome> {
+async fn one(scenario: &'static Scenario, site: &Site, offer: &Offer) -> Result<Outcome> {
     let name = scenario.name;
-    if let Some(reason) = scenario.only_small {
+    if let Some(reason) = unmet(scenario.needs, offer) {
         say(&format!("scenario {name} ... {NOT_HERE}: {reason}"))?;
         return Ok(Outcome { scenario: name, outcome: NOT_HERE, reason: reason.to_owned(), seconds: 0.0 });
     }

@@ -78,14 +78,6 @@ impl Ground {
         }
     }
 
-    /// Whether taints with effect None are stored: from Kubernetes 1.35 on.
-    pub(super) fn stores_none(&self) -> bool {
-        match self {
-            Self::Small(_) => true,
-            Self::Real(cluster) => !cluster.version.starts_with("1.34."),
-        }
-    }
-
     pub(super) fn fault_layer(&self) -> Result<&str> {
         match self {
             Self::Small(small) => {

@@ -24,6 +24,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::gpus::Gpus;
+use crate::needs::Offer;
 use crate::objects::NAMESPACE;
 use crate::process::Process;
 use crate::programs::Programs;
@@ -40,6 +41,19 @@ pub enum Site {
     Small,
     /// On a real Kubernetes that runs already. One lab at a time.
     Real(RealCluster),
+}
+
+impl Site {
+    /// What its cluster offers, before a scenario's plan is known.
+    ///
+    /// # Errors
+    /// When a cluster that should run does not answer.
+    pub async fn offer(&self) -> Result<Offer> {
+        match self {
+            Self::Small => Ok(Offer::SMALL),
+            Self::Real(cluster) => Offer::of(&client(&cluster.kubeconfig).await?, false).await,
+        }
+    }
 }
 
 /// What a lab begins with.
@@ -80,6 +94,7 @@ pub struct Lab {
     programs: Programs,
     plan: Plan,
     ground: Ground,
+    offer: Offer,
     controller: Option<Process>,
     controller_address: Option<String>,
     folder: TempDir,
@@ -110,8 +125,9 @@ impl Lab {
         let ground = Ground::open(site, &programs, folder.path()).await?;
         let client = client(ground.kubeconfig()).await?;
         ground.prepare(&client).await?;
+        let offer = Offer::of(&client, matches!(site, Site::Small)).await?;
         let (nodes, controller, controller_address) = (BTreeMap::new(), None, None);
-        Ok(Self { client, nodes, programs, plan, ground, controller, controller_address, folder })
+        Ok(Self { client, nodes, programs, plan, ground, offer, controller, controller_address, folder })
     }
 
     /// Takes away what the scenario left in a cluster that lives on, while there are still kubelets and agents to help.
@@ -318,10 +334,10 @@ impl Lab {
         self.ground.pods_run_within()
     }
 
-    /// Whether the server stores taints with effect None.
+    /// What the cluster offers.
     #[must_use]
-    pub fn stores_none(&self) -> bool {
-        self.ground.stores_none()
+    pub fn offer(&self) -> &Offer {
+        &self.offer
     }
 
     /// The ends of all logs, for an error.

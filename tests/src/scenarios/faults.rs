@@ -8,12 +8,11 @@ use tokio::net::UnixStream;
 use crate::faults::{self, Answer};
 use crate::http;
 use crate::lab::Plan;
+use crate::needs::Need;
 use crate::objects::{claim, pod};
 use crate::stage::{Notes, Scenario, Stage};
 use crate::step;
 
-/// Why a scenario stays on the small cluster.
-const FAULT_LAYER: &str = "it makes the API server fail on purpose, which a real one does not do";
 /// Where the agent writes a slice.
 const SLICE: &str = "/apis/resource.k8s.io/v1/resourceslices/*";
 
@@ -21,7 +20,7 @@ const SLICE: &str = "/apis/resource.k8s.io/v1/resourceslices/*";
 pub const PUBLISH: Scenario = Scenario {
     name: "failed-publish-is-retried",
     about: "F15: a taint that could not be published is published as soon as the API server takes it",
-    only_small: Some(FAULT_LAYER),
+    needs: &[Need::FailingServer],
     plan: one_node,
     steps: &[
         step!("Writing slices fails with 500, with 409, and with a cut connection.", break_publishing),
@@ -36,7 +35,7 @@ pub const PUBLISH: Scenario = Scenario {
 pub const NEIGHBOURS: Scenario = Scenario {
     name: "one-bad-card-harms-nobody-else",
     about: "F07 and F19: a lost, a hung and a vanished card each get their own taint; names and neighbours stay",
-    only_small: None,
+    needs: &[Need::Taints],
     plan: one_node,
     steps: &[
         step!("One of eight is lost: exactly it is tainted.", lose_one),
@@ -50,7 +49,7 @@ pub const NEIGHBOURS: Scenario = Scenario {
 pub const NVML: Scenario = Scenario {
     name: "nvml-away",
     about: "a node without NVML has an empty pool; cards that were seen once stay published, with the taint driver",
-    only_small: None,
+    needs: &[Need::Taints],
     plan: one_node,
     steps: &[
         step!("The agent starts while the driver is not loaded, on a node that never had a GPU.", no_nvml),
@@ -64,7 +63,7 @@ pub const NVML: Scenario = Scenario {
 pub const GARBAGE: Scenario = Scenario {
     name: "garbage-and-a-silent-api-server",
     about: "a socket that gets garbage closes that connection only; an API server that is away loses nothing",
-    only_small: Some(FAULT_LAYER),
+    needs: &[Need::FailingServer],
     plan: one_node,
     steps: &[
         step!("Garbage arrives on both sockets: the connections are closed.", garbage),

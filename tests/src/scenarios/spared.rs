@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use crate::lab::Plan;
+use crate::needs::Need;
 use crate::objects::{MAINTENANCE, claim, pod};
 use crate::stage::{Notes, Scenario, Stage};
 use crate::step;
@@ -14,7 +15,7 @@ use crate::wait::SOON;
 pub const SAME_NAME: Scenario = Scenario {
     name: "same-name-other-uid",
     about: "a pod of the same name but another UID is spared",
-    only_small: None,
+    needs: &[Need::Rules],
     plan: one_node,
     steps: &[
         step!("Two pods share a claim that tolerates a taint for 4 s; the taint comes.", share),
@@ -26,7 +27,7 @@ pub const SAME_NAME: Scenario = Scenario {
 pub const FINISHED: Scenario = Scenario {
     name: "finished-pods-are-spared",
     about: "a pod that has ended is left alone, its log with it",
-    only_small: None,
+    needs: &[Need::Rules],
     plan: one_node,
     steps: &[
         step!("A pod with a GPU finishes; another one runs on.", finish),

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::lab::Plan;
+use crate::needs::Need;
 use crate::objects::{MAINTENANCE, claim, pod};
 use crate::stage::{Device, Notes, Scenario, Stage};
 use crate::step;
@@ -21,7 +22,7 @@ const RACK: &str = "example.org/rack-work";
 pub const STORY: Scenario = Scenario {
     name: "story",
     about: "one bad GPU moves exactly the right pods, and no others",
-    only_small: None,
+    needs: &[Need::Taints, Need::Rules],
     plan: Plan::default,
     steps: &[
         step!("Two nodes come up, and their agents publish eight GPUs each.", publish),

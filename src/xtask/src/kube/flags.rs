@@ -161,7 +161,7 @@ mod tests {
     fn gates_go_to_every_program_of_kubernetes_and_apis_to_the_server() {
         let (gates, apis) = (
             "--feature-gates=DRADeviceTaints=true,ResourceHealthStatus=true",
-            "--runtime-config=resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta2=true",
+            "--runtime-config=resource.k8s.io/v1alpha3=true,resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true",
         );
         with("1.34", false, false, |plan| {
             let all = [plan.apiserver(), plan.controllers(), plan.scheduler(), plan.kubelet()];
@@ -173,11 +173,12 @@ mod tests {
 
     #[test]
     fn nothing_is_switched_on_where_all_is_on_or_the_version_is_left_as_it_comes() {
-        for (version, stock) in [("1.37", false), ("1.35", true)] {
+        for (version, stock, betas) in [("1.37", false, true), ("1.35", true, false)] {
             with(version, stock, false, |plan| {
                 let all = [plan.apiserver(), plan.controllers(), plan.scheduler(), plan.kubelet()];
-                let mut flags = all.iter().flat_map(|component| &component.arguments);
-                assert!(!flags.any(|flag| flag.starts_with("--feature-gates") || flag.starts_with("--runtime")));
+                let any = |what: &str| all.iter().flat_map(|one| &one.arguments).any(|flag| flag.starts_with(what));
+                assert!(!any("--feature-gates"), "{version}");
+                assert_eq!(any("--runtime-config"), betas, "{version}");
             });
         }
     }

@@ -36,9 +36,14 @@ impl Version {
         }
     }
 
-    /// The API versions that the server does not serve by default, and that hold `DeviceTaintRule` before it was v1.
+    /// The API versions that the server does not serve by default: every beta of the group, for what a policy forbids it has to forbid in each; and
+    /// v1alpha3 while that holds `DeviceTaintRule`.
     pub(crate) fn runtime_config(self, stock: bool) -> &'static [&'static str] {
-        if stock || self.minor >= 37 { &[] } else { &["resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta2"] }
+        match self.minor {
+            _ if stock => &[],
+            ..=36 => &["resource.k8s.io/v1alpha3", "resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"],
+            _ => &["resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"],
+        }
     }
 
     /// Whether its tools module has Kubernetes' own DRA test driver, the foreign driver of the scenarios.
@@ -118,10 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_served_by_every_version_unless_it_is_left_as_it_comes() {
+    fn rules_and_all_betas_are_served_by_every_version_unless_it_is_left_as_it_comes() {
         for known in Version::ALL {
             let config = known.runtime_config(false);
-            assert_eq!(config.is_empty(), known == Version::default(), "{known}");
+            assert_eq!(config.contains(&"resource.k8s.io/v1alpha3"), known != Version::default(), "{known}");
+            assert!(config.ends_with(&["resource.k8s.io/v1beta1", "resource.k8s.io/v1beta2"]), "{known}");
             assert!(known.runtime_config(true).is_empty() && known.feature_gates(true).is_empty(), "{known}");
         }
     }

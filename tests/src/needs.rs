@@ -1,0 +1,155 @@
+//! What a scenario needs of the cluster that it stands on, what a cluster offers, and why a scenario is not run where the two do not meet.
+//!
+//! What is offered is found at the server, not concluded from its version: its discovery, what it keeps of a slice that is written for a trial, and the
+//! feature gates that it tells. A small cluster is started as a scenario's plan says, so it meets what a plan can ask for.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::Client;
+use kube::api::{Api, PostParams};
+use serde_json::json;
+
+use crate::lab::rules::rules;
+use crate::objects::DRIVER;
+
+/// One thing that a scenario cannot do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// An API server that fails on purpose.
+    FailingServer,
+    /// Real containers on node n1.
+    Containers,
+    /// A server that keeps the taints of slices.
+    Taints,
+    /// A server that drops them.
+    NoTaints,
+    /// A server with DeviceTaintRules.
+    Rules,
+    /// A server without them.
+    NoRules,
+    /// Pods whose status shows the health of their devices.
+    HealthStatus,
+}
+
+/// What a cluster offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// It is a small cluster, started for one scenario.
+    pub small: bool,
+    /// The server keeps the taints of slices.
+    pub taints: bool,
+    /// It also keeps those with effect None.
+    pub none_taints: bool,
+    /// It serves DeviceTaintRules.
+    pub rules: bool,
+    /// Pods' status shows the health of their devices.
+    pub health_status: bool,
+}
+
+impl Need {
+    /// Why it is not met here, where it is not.
+    #[must_use]
+    pub fn unmet(self, offer: &Offer) -> Option<&'static str> {
+        let (met, reason) = match self {
+            Self::FailingServer => {
+                (offer.small, "it makes the API server fail on purpose, which a real one does not do")
+            }
+            Self::Containers => (!offer.small, "it looks into containers, which the small cluster does not have"),
+            // What the server of a small cluster does is the plan's choice.
+            _ if offer.small => return None,
+            Self::Taints => (offer.taints, "the server drops the taints of slices: the gate DRADeviceTaints is off"),
+            Self::NoTaints => (!offer.taints, "the server keeps the taints of slices: the gate DRADeviceTaints is on"),
+            Self::Rules => (offer.rules, "the server serves no DeviceTaintRules"),
+            Self::NoRules => (!offer.rules, "the server serves DeviceTaintRules"),
+            Self::HealthStatus => {
+                (offer.health_status, "pods do not show the health of devices: the gate ResourceHealthStatus is off")
+            }
+        };
+        (!met).then_some(reason)
+    }
+}
+
+/// The first reason why a cluster that offers this cannot run a scenario with these needs.
+#[must_use]
+pub fn unmet(needs: &[Need], offer: &Offer) -> Option<&'static str> {
+    needs.iter().find_map(|need| need.unmet(offer))
+}
+
+impl Offer {
+    /// What a small cluster offers before it is started.
+    pub const SMALL: Self = Self { small: true, taints: true, none_taints: true, rules: true, health_status: true };
+
+    /// Asks a server that runs.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn of(client: &Client, small: bool) -> Result<Self> {
+        let taints = kept_taints(client, &["NoSchedule"]).await? == 1;
+        // A version that does not know the effect refuses the whole slice.
+        let none_taints = taints && kept_taints(client, &["None"]).await? == 1;
+        let rules = rules(client).await?.is_some();
+        let health_status = small || gate(&told_gates(client).await?, "ResourceHealthStatus");
+        Ok(Self { small, taints, none_taints, rules, health_status })
+    }
+}
+
+/// How many taints of these effects a slice would keep. It is written as a dry run: nothing stays of it.
+async fn kept_taints(client: &Client, effects: &[&str]) -> Result<usize> {
+    let taints: Vec<_> =
+        effects.iter().map(|effect| json!({"key": "devicetaint.dev/trial", "effect": effect})).collect();
+    let slice: ResourceSlice = serde_json::from_value(json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+        "metadata": {"name": "devicetaint-trial"},
+        "spec": {
+            "driver": DRIVER, "nodeName": "devicetaint-trial",
+            "pool": {"name": "devicetaint-trial", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "trial", "taints": taints}],
+        },
+    }))?;
+    let api: Api<ResourceSlice> = Api::all(client.clone());
+    match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &slice).await {
+        Ok(kept) => Ok(kept.spec.devices.iter().flatten().map(|device| device.taints.iter().flatten().count()).sum()),
+        Err(kube::Error::Api(status)) if status.code == 422 => Ok(0),
+        Err(error) => Err(error).context("cannot try what the server keeps of a slice"),
+    }
+}
+
+/// The server's metrics: they tell its feature gates.
+async fn told_gates(client: &Client) -> Result<String> {
+    let request = ::http::Request::get("/metrics").body(Vec::new())?;
+    client.request_text(request).await.context("cannot read the server's metrics")
+}
+
+/// Whether a gate is on. One that is not told is one that this version does not have.
+fn gate(metrics: &str, name: &str) -> bool {
+    let of_gate = format!("kubernetes_feature_enabled{{name=\"{name}\",");
+    metrics.lines().any(|line| line.starts_with(&of_gate) && line.ends_with(" 1"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Need, Offer, gate, unmet};
+
+    #[test]
+    fn a_real_cluster_lacks_what_it_does_not_offer_and_the_small_one_only_containers() {
+        let old = Offer { small: false, taints: false, none_taints: false, rules: false, health_status: false };
+        assert_eq!(unmet(&[], &old), None);
+        assert_eq!(unmet(&[Need::NoTaints, Need::NoRules, Need::Containers], &old), None);
+        for need in [Need::Taints, Need::Rules, Need::HealthStatus, Need::FailingServer] {
+            assert!(unmet(&[Need::Containers, need], &old).is_some(), "{need:?}");
+            assert_eq!(unmet(&[need, Need::NoTaints, Need::NoRules], &Offer::SMALL), None, "{need:?}");
+        }
+        assert!(unmet(&[Need::Containers], &Offer::SMALL).is_some());
+        let new = Offer { small: false, ..Offer::SMALL };
+        assert!(unmet(&[Need::NoTaints], &new).unwrap().contains("DRADeviceTaints"));
+        assert_eq!(unmet(&[Need::Taints, Need::Rules, Need::HealthStatus], &new), None);
+    }
+
+    #[test]
+    fn a_gate_is_read_from_the_metrics() {
+        let told = "# TYPE kubernetes_feature_enabled gauge\n\
+            kubernetes_feature_enabled{name=\"ResourceHealthStatus\",stage=\"ALPHA\"} 0\n\
+            kubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"\"} 1\n";
+        assert!(!gate(told, "ResourceHealthStatus") && gate(told, "DRADeviceTaints") && !gate(told, "DRADevice"));
+    }
+}
