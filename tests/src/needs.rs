@@ -10,7 +10,9 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use crate::lab::rules::rules;
-use crate::objects::DRIVER;
+
+/// Nobody's: slices of our own driver are closed to us where the chart is installed.
+const TRIAL_DRIVER: &str = "trial.devicetaint.dev";
 
 /// One thing that a scenario cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +103,7 @@ async fn kept_taints(client: &Client, effects: &[&str]) -> Result<usize> {
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
         "metadata": {"name": "devicetaint-trial"},
         "spec": {
-            "driver": DRIVER, "nodeName": "devicetaint-trial",
+            "driver": TRIAL_DRIVER, "nodeName": "devicetaint-trial",
             "pool": {"name": "devicetaint-trial", "generation": 1, "resourceSliceCount": 1},
             "devices": [{"name": "trial", "taints": taints}],
         },

@@ -135,9 +135,14 @@ impl Process {
     /// The end of its log, for an error.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        let text = self.log().unwrap_or_else(|error| error.to_string());
-        let lines: Vec<&str> = text.lines().collect();
-        let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n  ");
-        format!("{}, the end of its log {}:\n  {tail}", self.name, self.log.display())
+        tail(&self.name, &self.log)
     }
+}
+
+/// The end of a log, for an error.
+pub(crate) fn tail(name: &str, log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_else(|error| error.to_string());
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines[lines.len().saturating_sub(LOG_TAIL)..].join("\n  ");
+    format!("{name}, the end of its log {}:\n  {tail}", log.display())
 }

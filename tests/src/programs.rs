@@ -66,15 +66,15 @@ impl Programs {
         self.folder.join("cases")
     }
 
-    /// Links the stand-in library into `folder` under the name that a driver would find, and gives its path.
+    /// Puts the stand-in library into `folder` under the name that a driver would find: a link, or a copy where `folder` is all that the driver sees.
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn link_nvml(&self, folder: &Path) -> Result<PathBuf> {
-        let link = folder.join("libnvidia-ml.so.1");
-        std::os::unix::fs::symlink(self.folder.join("libnvidia_ml.so"), &link)
-            .with_context(|| format!("cannot link the stand-in library as {}", link.display()))?;
-        Ok(link)
+    pub fn put_nvml(&self, folder: &Path, copy: bool) -> Result<()> {
+        let (library, here) = (self.folder.join("libnvidia_ml.so"), folder.join("libnvidia-ml.so.1"));
+        let put =
+            if copy { std::fs::copy(library, &here).map(drop) } else { std::os::unix::fs::symlink(library, &here) };
+        put.with_context(|| format!("cannot put the stand-in library at {}", here.display()))
     }
 }
 

@@ -9,10 +9,8 @@ pub(crate) mod layout;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use anyhow::{Context, Result};
 
 use self::layout::Image;
 
@@ -28,7 +26,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Profile {
+pub(crate) enum Profile {
     /// What a cluster runs: small, and slow to build
     Dist,
     Release,
@@ -61,17 +59,35 @@ const REPOSITORY: &str = "devicetaint.dev";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let out = args.out.clone().unwrap_or_else(|| crate::repository_root().join("target/images"));
-    fs::create_dir_all(&out).with_context(|| format!("create {} (--out)", out.display()))?;
-    let built = build(args.profile)?;
-    for program in &PROGRAMS {
+    for made in make(&out, args.profile)? {
+        writeln!(io::stdout(), "{} {} {}", made.file.display(), made.name, made.digest)?;
+    }
+    Ok(())
+}
+
+/// An image that was made.
+pub(crate) struct Made {
+    pub(crate) file: PathBuf,
+    name: String,
+    digest: String,
+}
+
+/// Builds both programs and makes their images in a folder.
+///
+/// # Errors
+/// When they do not build, or the folder cannot be written.
+pub(crate) fn make(out: &Path, profile: Profile) -> Result<Vec<Made>> {
+    fs::create_dir_all(out).with_context(|| format!("create {} (--out)", out.display()))?;
+    let built = build(profile)?;
+    let make = |program: &Program| {
         let path = built.iter().find(|path| path.ends_with(program.name));
         let path = path.with_context(|| format!("cargo built no {}", program.name))?;
         let image = image(program, path)?;
         let file = out.join(format!("{}.tar", program.name));
         let digest = image.write(&file)?;
-        writeln!(io::stdout(), "{} {} {digest}", file.display(), image.name)?;
-    }
-    Ok(())
+        Ok(Made { file, name: image.name, digest })
+    };
+    PROGRAMS.iter().map(make).collect()
 }
 
 fn image(program: &Program, path: &Path) -> Result<Image> {
@@ -87,36 +103,13 @@ fn image(program: &Program, path: &Path) -> Result<Image> {
 
 /// Builds both programs and gives their paths, as cargo tells them.
 fn build(profile: Profile) -> Result<Vec<PathBuf>> {
-    let mut command =
-        crate::cargo(&["build", "--locked", "--message-format=json-render-diagnostics", "--profile", profile.name()]);
-    for program in &PROGRAMS {
-        command.args(["--package", program.name, "--bin", program.name]);
+    let names = PROGRAMS.map(|program| program.name);
+    let mut arguments = vec!["--profile", profile.name()];
+    match profile {
+        // One set of features with all that tests use: what they have built is not built again for its image.
+        Profile::Debug => arguments.push("--workspace"),
+        Profile::Dist | Profile::Release => arguments.extend(names.iter().flat_map(|name| ["--package", name])),
     }
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo build")?;
-    ensure!(output.status.success(), "cargo build failed: {}", output.status);
-    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// The programs among cargo's messages.
-fn executables(messages: &str) -> Vec<PathBuf> {
-    let parse = |line: &str| serde_json::from_str::<Value>(line).ok();
-    let of = |message: Value| message.get("executable")?.as_str().map(PathBuf::from);
-    messages.lines().filter_map(parse).filter_map(of).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_are_found_among_messages() {
-        let messages = concat!(
-            r#"{"reason":"compiler-artifact","executable":null}"#,
-            "\nnot json\n",
-            r#"{"reason":"compiler-artifact","executable":"/t/release/gpu-driver"}"#,
-            "\n",
-            r#"{"reason":"build-finished","success":true}"#,
-        );
-        assert_eq!(executables(messages), [PathBuf::from("/t/release/gpu-driver")]);
-    }
+    arguments.extend(names.iter().flat_map(|name| ["--bin", name]));
+    crate::build(&arguments)
 }

@@ -21,6 +21,9 @@ struct Arguments {
     /// The cluster.json of the cluster.
     #[arg(long, value_name = "FILE")]
     cluster: PathBuf,
+    /// The agent of the real node and the controller as helm installs them: in pods, with their own accounts. Their images must be there
+    #[arg(long)]
+    installed: bool,
     /// Also writes the outcomes into this file, one JSON object a line.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -58,13 +61,14 @@ fn main() -> ExitCode {
 
 /// Whether none failed.
 fn table(arguments: &Arguments) -> Result<bool> {
-    let site = Site::Real(RealCluster::read(&arguments.cluster)?);
+    let mut cluster = RealCluster::read(&arguments.cluster)?;
+    cluster.installed = arguments.installed;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let offer = runtime.block_on(site.offer())?;
-    let mut outcomes = Vec::new();
-    for scenario in wanted(&arguments.named) {
-        outcomes.push(runtime.block_on(one(scenario, &site, &offer))?);
+    let outcomes = runtime.block_on(outcomes(arguments, &Site::Real(Box::new(cluster.clone()))));
+    if cluster.installed {
+        runtime.block_on(cluster.uninstall())?;
     }
+    let outcomes = outcomes?;
     let count = |wanted: &str| outcomes.iter().filter(|outcome| outcome.outcome == wanted).count();
     say(&format!("{} passed, {} failed, {} not run here", count(PASSED), count(FAILED), count(NOT_HERE)))?;
     if let Some(file) = &arguments.report {
@@ -72,6 +76,15 @@ fn table(arguments: &Arguments) -> Result<bool> {
         std::fs::write(file, lines.join("\n") + "\n").with_context(|| format!("cannot write {}", file.display()))?;
     }
     Ok(count(FAILED) == 0)
+}
+
+async fn outcomes(arguments: &Arguments, site: &Site) -> Result<Vec<Outcome>> {
+    let offer = site.offer().await?;
+    let mut outcomes = Vec::new();
+    for scenario in wanted(&arguments.named) {
+        outcomes.push(one(scenario, site, &offer).await?);
+    }
+    Ok(outcomes)
 }
 
 /// The rows to run, in the order of the table; all where none is named.

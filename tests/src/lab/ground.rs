@@ -21,7 +21,7 @@ const KUBELET_RETRY: Duration = Duration::from_secs(120);
 /// What a lab stands on.
 pub(super) enum Ground {
     Small(Box<Small>),
-    Real(RealCluster),
+    Real(Box<RealCluster>),
 }
 
 /// The small cluster: API server, scheduler and claim controller are processes of the lab.
@@ -44,7 +44,9 @@ impl Ground {
     /// Makes the namespace and the device classes; a real cluster is first cleaned of what a broken run left.
     pub(super) async fn prepare(&self, client: &Client) -> Result<()> {
         let mut objects = vec![objects::namespace()];
-        objects.extend(classes()?);
+        if !self.is_installed() {
+            objects.extend(classes()?);
+        }
         match self {
             Self::Small(_) => {
                 for object in objects {
@@ -119,6 +121,18 @@ impl Ground {
             Some(cluster) => cluster.kill_kubelet().await,
             None => node.kubelet.as_mut().with_context(|| format!("no kubelet runs on {}", node.name))?.kill().await,
         }
+    }
+
+    /// The cluster on which our programs run as helm installs them.
+    pub(super) fn installed(&self) -> Option<&RealCluster> {
+        match self {
+            Self::Real(cluster) if cluster.installed => Some(cluster),
+            _ => None,
+        }
+    }
+
+    fn is_installed(&self) -> bool {
+        self.installed().is_some()
     }
 
     fn real_kubelet_of(&self, node: &str) -> Option<&RealCluster> {

@@ -4,6 +4,7 @@
 //! too, or a real Kubernetes that runs already. All that the lab started ends when it is dropped.
 
 mod ground;
+mod installed;
 mod node;
 mod real;
 pub(crate) mod rules;
@@ -30,6 +31,7 @@ use crate::process::Process;
 use crate::programs::Programs;
 
 use ground::Ground;
+use installed::{Installed, Program};
 pub use node::Node;
 pub use real::RealCluster;
 
@@ -40,7 +42,7 @@ pub enum Site {
     #[default]
     Small,
     /// On a real Kubernetes that runs already. One lab at a time.
-    Real(RealCluster),
+    Real(Box<RealCluster>),
 }
 
 impl Site {
@@ -95,6 +97,8 @@ pub struct Lab {
     plan: Plan,
     ground: Ground,
     offer: Offer,
+    /// What helm installed, where the programs are not all processes of the lab.
+    installed: Option<Installed>,
     controller: Option<Process>,
     controller_address: Option<String>,
     folder: TempDir,
@@ -126,8 +130,9 @@ impl Lab {
         let client = client(ground.kubeconfig()).await?;
         ground.prepare(&client).await?;
         let offer = Offer::of(&client, matches!(site, Site::Small)).await?;
+        let installed = ground.installed().map(|cluster| Installed::new(client.clone(), cluster.clone()));
         let (nodes, controller, controller_address) = (BTreeMap::new(), None, None);
-        Ok(Self { client, nodes, programs, plan, ground, offer, controller, controller_address, folder })
+        Ok(Self { client, nodes, programs, plan, ground, offer, installed, controller, controller_address, folder })
     }
 
     /// Takes away what the scenario left in a cluster that lives on, while there are still kubelets and agents to help.
@@ -135,6 +140,9 @@ impl Lab {
     /// # Errors
     /// When something stays.
     pub async fn close(self) -> Result<()> {
+        if let Some(installed) = &self.installed {
+            installed.check().await?;
+        }
         self.ground.clean(&self.client).await
     }
 
@@ -146,7 +154,7 @@ impl Lab {
         let folder = self.folder.path().join("nodes").join(name);
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         std::fs::write(folder.join("boot_id"), format!("boot-1-of-{name}\n"))?;
-        self.programs.link_nvml(&folder)?;
+        self.programs.put_nvml(&folder, self.has_installed_agent(name))?;
         if let Some(policy) = self.plan.policy {
             std::fs::write(folder.join("policy.yaml"), policy)?;
         }
@@ -191,8 +199,21 @@ impl Lab {
     /// # Errors
     /// When it does not start.
     pub async fn start_driver(&mut self, name: &str) -> Result<()> {
-        let (program, kubeconfig, flags) =
-            (self.programs.gpu_driver(), self.kubeconfig().to_owned(), self.plan.driver.clone());
+        if self.has_installed_agent(name) {
+            let address = self.start_installed(Program::Agent).await?;
+            self.node(name)?.driver_address = Some(address);
+            return Ok(());
+        }
+        let folder = self.node(name)?.folder.clone();
+        let kubeconfig = match &self.installed {
+            Some(installed) => installed.kubeconfig_of(name, &folder).await?,
+            None => self.kubeconfig().to_owned(),
+        };
+        self.start_driver_process(name, &kubeconfig).await
+    }
+
+    async fn start_driver_process(&mut self, name: &str, kubeconfig: &Path) -> Result<()> {
+        let (program, flags) = (self.programs.gpu_driver(), self.plan.driver.clone());
         let has_policy = self.plan.policy.is_some();
         let node = self.node(name)?;
         let folder = node.folder.clone();
@@ -224,6 +245,10 @@ impl Lab {
     /// # Errors
     /// When it does not start.
     pub async fn start_controller(&mut self) -> Result<()> {
+        if self.installed.is_some() {
+            self.controller_address = Some(self.start_installed(Program::Controller).await?);
+            return Ok(());
+        }
         let (folder, flags) = (self.folder.path(), &self.plan.controller);
         let mut process = Process::start("controller", &self.programs.controller(), folder, |command| {
             command.arg("--kubeconfig").arg(self.ground.kubeconfig()).args(["--listen", "127.0.0.1:0", "--state-dir"]);
@@ -232,6 +257,39 @@ impl Lab {
         self.controller_address = Some(process.line("listening on ").await?);
         self.controller = Some(process);
         Ok(())
+    }
+
+    /// Ends the agent of a node as a crash would; where it runs in a pod, deletes the pod.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn kill_driver(&mut self, name: &str) -> Result<()> {
+        match &self.installed {
+            Some(installed) if installed.has_agent_of(name) => installed.end(Program::Agent).await,
+            _ => self.node(name)?.driver()?.kill().await,
+        }
+    }
+
+    /// Ends the controller as a crash would; where it runs in a pod, deletes the pod.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub async fn kill_controller(&mut self) -> Result<()> {
+        match &self.installed {
+            Some(installed) => installed.end(Program::Controller).await,
+            None => self.controller()?.kill().await,
+        }
+    }
+
+    fn has_installed_agent(&self, node: &str) -> bool {
+        self.installed.as_ref().is_some_and(|installed| installed.has_agent_of(node))
+    }
+
+    /// Installs both programs at the first call, waits for one of them later, and says where it answers.
+    async fn start_installed(&mut self, program: Program) -> Result<String> {
+        let installed = self.installed.as_mut().context("nothing is installed here")?;
+        installed.start(program, &self.plan, self.folder.path()).await?;
+        Ok(installed.address(program))
     }
 
     /// The controller's process.
@@ -345,7 +403,8 @@ impl Lab {
     pub fn logs(&self) -> String {
         let nodes = self.nodes.values().flat_map(|node| node.kubelet.iter().chain(node.driver.iter()));
         let ours = self.controller.iter().chain(nodes).map(Process::log_tail);
-        self.ground.logs().into_iter().chain(ours).collect::<Vec<_>>().join("\n")
+        let pods = self.installed.iter().map(Installed::logs);
+        self.ground.logs().into_iter().chain(ours).chain(pods).collect::<Vec<_>>().join("\n")
     }
 
     /// The run folder.

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use super::create;
 use super::rules::rules;
-use crate::objects::NAMESPACE;
+use crate::objects::{DRIVER, NAMESPACE};
 use crate::wait::until;
 
 /// The component that scenarios end and start.
@@ -49,6 +49,16 @@ pub struct RealCluster {
     pub kubelet_root: PathBuf,
     /// Where its container runtime looks for CDI files.
     pub cdi_root: PathBuf,
+    /// Whether our programs run as helm installs them, where that is possible.
+    #[serde(skip)]
+    pub installed: bool,
+    /// The node's address, on this machine only.
+    pub(super) node_address: String,
+    /// `https://HOST:PORT`
+    pub(super) server: String,
+    /// The authority of the server's certificate.
+    pub(super) ca: PathBuf,
+    pub(super) helm: PathBuf,
     /// The programs that it consists of.
     components: BTreeMap<String, Component>,
     /// The description's own file: it is kept true when a component is started again.
@@ -83,6 +93,11 @@ impl RealCluster {
     pub(super) fn logs(&self) -> String {
         let logs = self.components.values().map(|component| component.log.display().to_string());
         format!("the cluster's own logs: {}", logs.collect::<Vec<_>>().join(" "))
+    }
+
+    /// Where the logs of its pods are, a folder each.
+    pub(super) fn pod_logs(&self) -> PathBuf {
+        self.file.with_file_name("logs").join("pods")
     }
 
     /// Cleans, and makes the namespace and what else stays from one scenario to the next.
@@ -120,7 +135,16 @@ impl RealCluster {
         remove_all::<PodDisruptionBudget>(Api::namespaced(client.clone(), NAMESPACE), &with).await?;
         remove_all::<Event>(Api::namespaced(client.clone(), NAMESPACE), &with).await?;
         self.remove_nodes(client).await?;
-        remove_all::<ResourceSlice>(Api::all(client.clone()), &with).await
+        let slices = Api::all(client.clone());
+        if self.installed {
+            return remove_some(slices, &with, is_foreign, |slice| is_foreign(slice) || !self.is_here(slice)).await;
+        }
+        remove_all::<ResourceSlice>(slices, &with).await
+    }
+
+    /// Whether a slice is of the node whose agent is installed, and so lives on.
+    fn is_here(&self, slice: &ResourceSlice) -> bool {
+        slice.spec.node_name.as_deref() == Some(self.node.as_str())
     }
 
     /// Deletes the nodes whose kubelets are the sim's.
@@ -205,15 +229,33 @@ fn already_there(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 409)
 }
 
+/// Where the chart is installed, nobody but the agents and Kubernetes itself may delete the slices of our driver.
+fn is_foreign(slice: &ResourceSlice) -> bool {
+    slice.spec.driver != DRIVER
+}
+
 /// Deletes every object that an API gives, and waits until none of them is left.
 async fn remove_all<K>(api: Api<K>, how: &DeleteParams) -> Result<()>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let listed = api.list_metadata(&ListParams::default()).await;
+    remove_some(api, how, |_| true, |_| true).await
+}
+
+/// Deletes the objects of an API that are ours to delete, and waits until those that are to go are gone.
+async fn remove_some<K>(
+    api: Api<K>,
+    how: &DeleteParams,
+    ours: impl Fn(&K) -> bool,
+    goes: impl Fn(&K) -> bool,
+) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let listed = api.list(&ListParams::default()).await;
     let listed = listed.with_context(|| format!("cannot list {}", K::plural(&())))?.items;
-    let old: BTreeSet<String> = listed.iter().filter_map(ResourceExt::uid).collect();
-    for object in listed {
+    let old: BTreeSet<String> = listed.iter().filter(|object| goes(object)).filter_map(ResourceExt::uid).collect();
+    for object in listed.iter().filter(|object| ours(object)) {
         gone_is_fine(api.delete(&object.name_any(), how).await)?;
     }
     until(api, &format!("all {} to be gone", K::plural(&())), CLEAN_WITHIN, |left| {

@@ -68,8 +68,8 @@ async fn event(lab: &mut Lab, watched: &mut Watched, index: usize) -> Result<f64
 
 /// The agent, its state and its slices are gone; the GPUs are well.
 async fn reset(lab: &mut Lab, watched: &mut Watched) -> Result<()> {
+    lab.kill_driver(NODE).await?;
     let node = lab.node(NODE)?;
-    node.driver()?.kill().await?;
     std::fs::remove_dir_all(node.folder().join("state")).context("cannot remove the state directory")?;
     node.gpus.change(|control| control.gpus.iter_mut().for_each(|gpu| gpu.events.clear()))?;
     lab.slices().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;

@@ -96,7 +96,7 @@ async fn countdown(stage: &mut Stage) -> Result<Notes> {
 
 async fn kill_controller(stage: &mut Stage) -> Result<Notes> {
     let tainted = stage.rule_added_at(MAINTENANCE).await?;
-    stage.lab.controller()?.kill().await?;
+    stage.lab.kill_controller().await?;
     stage.witness.exactly(&[])?;
     stage.lab.start_controller().await?;
     stage.gone("patient", WITHIN).await?;
@@ -126,7 +126,7 @@ async fn lose_with_countdown(stage: &mut Stage) -> Result<Notes> {
 
 async fn kill_driver(stage: &mut Stage) -> Result<Notes> {
     let before = taint_time(stage).await?;
-    stage.lab.node("n1")?.driver()?.kill().await?;
+    stage.lab.kill_driver("n1").await?;
     stage.lab.start_driver("n1").await?;
     let device = ("n1".to_owned(), stage.lab.node("n1")?.gpus.device(0));
     stage.gone("patient", WITHIN).await?;

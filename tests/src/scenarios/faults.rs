@@ -161,7 +161,7 @@ async fn nvml_comes(stage: &mut Stage) -> Result<Notes> {
 }
 
 async fn nvml_goes(stage: &mut Stage) -> Result<Notes> {
-    stage.lab.node("n2")?.driver()?.kill().await?;
+    stage.lab.kill_driver("n2").await?;
     stage.lab.node("n2")?.gpus.change(|control| control.faults.push(Fault::error("nvmlInit_v2", 9)))?;
     stage.lab.start_driver("n2").await?;
     let names: Vec<String> = (0..8).map(|index| Ok(stage.lab.node("n2")?.gpus.device(index))).collect::<Result<_>>()?;

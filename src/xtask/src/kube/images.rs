@@ -43,7 +43,11 @@ pub(super) fn import(run: &RunDir, ctr: &Path) -> Result<()> {
     Ok(())
 }
 
-fn import_one(run: &RunDir, ctr: &Path, file: &Path) -> Result<()> {
+/// Gives containerd an image.
+///
+/// # Errors
+/// When it refuses.
+pub(super) fn import_one(run: &RunDir, ctr: &Path, file: &Path) -> Result<()> {
     let output = Command::new(ctr)
         .arg("--address")
         .arg(run.containerd_socket())

@@ -26,10 +26,10 @@ type Column = (Version, Vec<Outcome>);
 
 /// Runs every version, writes the document, and fails when a scenario did: the document says which.
 pub(super) fn run() -> Result<()> {
-    test::build_table()?;
+    let program = test::build_table()?;
     let mut columns = Vec::new();
     for version in Version::ALL {
-        columns.push((version, outcomes(version).with_context(|| format!("Kubernetes {version}"))?));
+        columns.push((version, outcomes(&program, version).with_context(|| format!("Kubernetes {version}"))?));
     }
     let path = crate::repository_root().join("docs/compatibility.md");
     fs::write(&path, document(&columns)).with_context(|| format!("write {}", path.display()))?;
@@ -40,12 +40,12 @@ pub(super) fn run() -> Result<()> {
 }
 
 /// Starts a cluster of the version, runs the table on it, and stops it.
-fn outcomes(version: Version) -> Result<Vec<Outcome>> {
+fn outcomes(program: &Path, version: Version) -> Result<Vec<Outcome>> {
     let folder = PathBuf::from(format!("/tmp/dtk-matrix-{}", std::process::id()));
     let run = RunDir::new(&folder)?;
     up::run(&UpArgs { version, run: folder.clone(), port: None, upstream_evictor: false, stock: false })?;
     let report = tempfile::NamedTempFile::new().context("make a file for the report")?;
-    let tested = reported(&run, report.path());
+    let tested = reported(program, &run, report.path());
     let stopped = down::run(&DownArgs { run: folder, keep_logs: false });
     let outcomes = tested?;
     stopped?;
@@ -53,8 +53,8 @@ fn outcomes(version: Version) -> Result<Vec<Outcome>> {
 }
 
 /// The exit code does not matter: what failed stands in the report.
-fn reported(run: &RunDir, report: &Path) -> Result<Vec<Outcome>> {
-    test::table_command(run).arg("--report").arg(report).status().context("cannot run cargo")?;
+fn reported(program: &Path, run: &RunDir, report: &Path) -> Result<Vec<Outcome>> {
+    test::table_command(program, run).arg("--report").arg(report).status().context("cannot run the scenarios")?;
     let text = fs::read_to_string(report).context("read the report")?;
     ensure!(!text.is_empty(), "the table ended without a report; its words are above");
     text.lines().map(|line| serde_json::from_str(line).context("read the report")).collect()

@@ -1,13 +1,15 @@
 //! `cargo xtask kube test`: the table of scenarios on a real cluster, which is started for it and stopped again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::layout::RunDir;
+use super::record::Cluster;
 use super::version::Version;
-use super::{DownArgs, UpArgs, down, say, up};
+use super::{DownArgs, UpArgs, down, images, say, up};
+use crate::image::{self, Profile};
 
 /// Options of `cargo xtask kube test`.
 #[derive(clap::Args, Clone, Debug)]
@@ -18,6 +20,9 @@ pub(super) struct TestArgs {
     /// Run on the cluster in this folder, which `cargo xtask kube up` started, and leave it running
     #[arg(long, value_name = "DIR")]
     on: Option<PathBuf>,
+    /// The agent of the real node and the controller as helm installs them, from images that are made for it
+    #[arg(long)]
+    installed: bool,
     /// Only these scenarios
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -25,33 +30,37 @@ pub(super) struct TestArgs {
 
 pub(super) fn run(args: &TestArgs) -> Result<()> {
     // First: what does not compile needs no cluster.
-    build_table()?;
+    let program = build_table()?;
     match &args.on {
-        Some(folder) => table(&RunDir::new(folder)?, &args.names),
-        None => on_a_cluster_of_its_own(args),
+        Some(folder) => table(&program, &RunDir::new(folder)?, args),
+        None => on_a_cluster_of_its_own(&program, args),
     }
 }
 
 /// The cluster is stopped whatever comes out; its logs stay where a scenario failed.
-fn on_a_cluster_of_its_own(args: &TestArgs) -> Result<()> {
+fn on_a_cluster_of_its_own(program: &Path, args: &TestArgs) -> Result<()> {
     let folder = PathBuf::from(format!("/tmp/dtk-test-{}", std::process::id()));
     let run = RunDir::new(&folder)?;
     up::run(&UpArgs { version: args.version, run: folder.clone(), port: None, upstream_evictor: false, stock: false })?;
-    let tested = table(&run, &args.names);
+    let tested = table(program, &run, args);
     let keep_logs = tested.is_err();
     let stopped = down::run(&DownArgs { run: folder, keep_logs });
     tested.and(stopped)
 }
 
-/// Compiles the scenarios.
-pub(super) fn build_table() -> Result<()> {
-    let status =
-        crate::cargo(&["build", "--package", "scenarios", "--bin", "table"]).status().context("cannot run cargo")?;
-    if status.success() { Ok(()) } else { bail!("the scenarios do not build: {status}") }
+/// Compiles the scenarios, with the features that the programs under test are built with too, and gives the program.
+pub(super) fn build_table() -> Result<PathBuf> {
+    let built = crate::build(&["--workspace", "--bin", "table"])?;
+    built.into_iter().find(|path| path.ends_with("table")).context("cargo built no table")
 }
 
-fn table(run: &RunDir, names: &[String]) -> Result<()> {
-    let status = table_command(run).args(names).status().context("cannot run cargo")?;
+fn table(program: &Path, run: &RunDir, args: &TestArgs) -> Result<()> {
+    let mut command = table_command(program, run);
+    if args.installed {
+        give_images(run)?;
+        command.arg("--installed");
+    }
+    let status = command.args(&args.names).status().context("cannot run the scenarios")?;
     if status.success() {
         return Ok(());
     }
@@ -59,9 +68,19 @@ fn table(run: &RunDir, names: &[String]) -> Result<()> {
     bail!("not all scenarios passed: {status}")
 }
 
+/// Gives the cluster the images of the programs as they are now: by the same names, whatever it had before.
+fn give_images(run: &RunDir) -> Result<()> {
+    let cluster = Cluster::read(run)?.with_context(|| format!("no cluster runs in {}", run.root().display()))?;
+    let folder = tempfile::tempdir().context("make a folder for the images")?;
+    for image in image::make(folder.path(), Profile::Debug)? {
+        images::import_one(run, &cluster.ctr, &image.file)?;
+    }
+    Ok(())
+}
+
 /// Runs the table on the cluster of a run folder.
-pub(super) fn table_command(run: &RunDir) -> Command {
-    let mut command = crate::cargo(&["run", "--quiet", "--package", "scenarios", "--bin", "table", "--", "--cluster"]);
-    command.arg(run.path("cluster.json"));
+pub(super) fn table_command(program: &Path, run: &RunDir) -> Command {
+    let mut command = Command::new(program);
+    command.arg("--cluster").arg(run.path("cluster.json"));
     command
 }
