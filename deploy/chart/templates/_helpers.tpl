@@ -3,6 +3,8 @@
 {{- if ne .Release.Name "device-taint-manager" -}}{{ .Release.Name | trunc 30 | trimSuffix "-" }}-{{- end -}}
 {{- end -}}
 
+{{- define "dtm.namespace" -}}{{ .Values.namespaceOverride | default .Release.Namespace }}{{- end -}}
+
 {{- define "dtm.agent" -}}{{ include "dtm.prefix" . }}gpu-driver{{- end -}}
 {{- define "dtm.controller" -}}{{ include "dtm.prefix" . }}device-taint-controller{{- end -}}
 
@@ -16,13 +18,18 @@
 {{- end -}}
 
 {{/* The user names under which the API server sees the two accounts. */}}
-{{- define "dtm.agentUser" -}}system:serviceaccount:{{ .Release.Namespace }}:{{ include "dtm.agentAccount" . }}{{- end -}}
-{{- define "dtm.controllerUser" -}}system:serviceaccount:{{ .Release.Namespace }}:{{ include "dtm.controllerAccount" . }}{{- end -}}
+{{- define "dtm.agentUser" -}}system:serviceaccount:{{ include "dtm.namespace" . }}:{{ include "dtm.agentAccount" . }}{{- end -}}
+{{- define "dtm.controllerUser" -}}system:serviceaccount:{{ include "dtm.namespace" . }}:{{ include "dtm.controllerAccount" . }}{{- end -}}
 
 {{- define "dtm.labels" -}}
 app.kubernetes.io/name: device-taint-manager
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end -}}
+
+{{/* The two kinds of image are for Linux. Arguments: nodeSelector. */}}
+{{- define "dtm.nodeSelector" -}}
+{{- toYaml (merge (deepCopy .) (dict "kubernetes.io/os" "linux")) -}}
 {{- end -}}
 
 {{/* By these a DaemonSet or Deployment finds its pods: never changed, as both refuse that. Arguments: root, component. */}}
@@ -55,8 +62,18 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end -}}
 
-{{/* Probes of both programs. Liveness follows from the main task alone: nothing outside of the process restarts it. */}}
+{{/*
+Probes of both programs. Liveness follows from the main task alone: nothing outside of the process, such as an NVML that hangs or an API server
+that is away, has it restarted. Both listen within a second of their start; a node under load gets two minutes.
+*/}}
 {{- define "dtm.probes" -}}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+  periodSeconds: 2
+  timeoutSeconds: 3
+  failureThreshold: 60
 livenessProbe:
   httpGet:
     path: /healthz
