@@ -52,6 +52,9 @@ struct ServerFlags {
     /// Version in which DeviceTaintRules are served: v1, v1beta2, v1alpha3 or none
     #[arg(long, value_name = "VERSION", default_value = "v1")]
     rules: Rules,
+    /// Leave the taints of devices out of slices, as 1.34 and 1.35 do by default
+    #[arg(long)]
+    no_device_taints: bool,
 }
 
 #[derive(Debug, Args)]
@@ -96,7 +99,8 @@ struct KubeletFlags {
 
 impl ServerFlags {
     fn options(&self) -> Options {
-        Options { listen: self.listen, tls: self.tls, rules: self.rules, ..Options::new(&self.root) }
+        let device_taints = !self.no_device_taints;
+        Options { listen: self.listen, tls: self.tls, rules: self.rules, device_taints, ..Options::new(&self.root) }
     }
 }
 

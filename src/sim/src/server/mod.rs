@@ -55,6 +55,8 @@ pub struct Options {
     pub tls: bool,
     /// The version in which DeviceTaintRules are served.
     pub rules: Rules,
+    /// Whether the taints of devices in slices are stored, as from 1.36 on, or left out.
+    pub device_taints: bool,
     /// Writes of each kind that are kept for watches; a watch that begins before them gets 410.
     pub history: usize,
 }
@@ -68,6 +70,7 @@ impl Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             tls: false,
             rules: Rules::V1,
+            device_taints: true,
             history: 4096,
         }
     }
@@ -137,6 +140,7 @@ impl Server {
             .map_err(|source| StartError::Kubeconfig { path: kubeconfig.clone(), source })?;
 
         let cluster = Arc::new(Cluster::new(options.rules, options.history, Box::new(world::Machine)));
+        cluster.read(|state| state.device_taints = options.device_taints);
         let faults = Arc::new(Faults::default());
         let cancel = CancellationToken::new();
         let service = Arc::new(Service { cluster: cluster.clone(), faults: faults.clone(), cancel: cancel.clone() });

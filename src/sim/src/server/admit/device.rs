@@ -3,8 +3,19 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::server::value::{at, items_mut, set, set_default, text};
+use crate::server::value::{at, items_mut, list, remove, set, set_default, text};
 use crate::server::world::rfc3339;
+
+/// A server whose gate is off leaves the taints out of a slice, unless the stored one has some already.
+pub(super) fn drop_taints(slice: &mut Value, old: Option<&Value>) {
+    let has = |slice: &Value| list(slice, &["spec", "devices"]).iter().any(|device| !at(device, &["taints"]).is_null());
+    if old.is_some_and(has) {
+        return;
+    }
+    for device in items_mut(slice, &["spec", "devices"]) {
+        remove(device, &["taints"]);
+    }
+}
 
 /// Every taint of a slice that comes without a time gets the time of this write.
 pub(super) fn stamp_slice(slice: &mut Value, now: Timestamp) {

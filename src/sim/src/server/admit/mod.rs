@@ -12,6 +12,13 @@ use super::kinds::Resource;
 use super::value::{at, items_mut, list, object, set, set_default, text};
 use super::world::rfc3339;
 
+/// Leaves out the taints of devices, as a server without `DRADeviceTaints` does before anything else looks at them.
+pub(crate) fn drop_device_taints(resource: &Resource, object: &mut Value, old: Option<&Value>) {
+    if resource.is("ResourceSlice") {
+        device::drop_taints(object, old);
+    }
+}
+
 /// Fills in what the API's defaults say. They count as written by the client, so ownership is recorded after them.
 pub(crate) fn defaults(resource: &Resource, object: &mut Value, old: Option<&Value>, now: Timestamp) {
     if !resource.builtin() {

@@ -41,6 +41,9 @@ impl Txn<'_> {
         if resource.status && !resource.is("Node") {
             remove(&mut object, &["status"]);
         }
+        if !self.state.device_taints {
+            admit::drop_device_taints(resource, &mut object, None);
+        }
         admit::defaults(resource, &mut object, None, self.now);
         if applied {
             set(&mut object, &["metadata", "managedFields"], managed);

@@ -77,6 +77,8 @@ pub(crate) struct WriteOptions {
 pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
+    /// Whether the taints of devices in slices are stored: the gate `DRADeviceTaints`.
+    pub(crate) device_taints: bool,
 }
 
 /// The cluster's objects and the rules for changing them.
@@ -115,7 +117,7 @@ impl std::fmt::Debug for Cluster {
 impl Cluster {
     /// A cluster with the namespaces that every cluster has, which keeps the last `history` writes of each kind.
     pub(crate) fn new(rules: Rules, history: usize, world: Box<dyn World>) -> Self {
-        let state = State { store: Store::new(history), kinds: Kinds::new(rules) };
+        let state = State { store: Store::new(history), kinds: Kinds::new(rules), device_taints: true };
         let cluster = Self { state: Mutex::new(state), world };
         let options = WriteOptions { manager: "kube-apiserver".to_owned(), ..WriteOptions::default() };
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {

@@ -93,6 +93,9 @@ impl Txn<'_> {
             copy(old, &mut new, &["metadata", "managedFields"]);
         }
         self.confine(target, old, &mut new);
+        if !self.state.device_taints {
+            admit::drop_device_taints(resource, &mut new, Some(old));
+        }
         admit::defaults(resource, &mut new, Some(old), self.now);
         if origin != Origin::Apply {
             let api_version = target.api_version();

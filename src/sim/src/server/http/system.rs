@@ -39,7 +39,7 @@ impl Service {
         self.cluster.read(|state| state.kinds.clone())
     }
 
-    /// Faults and history, set by tests.
+    /// Faults, history and features, set by tests.
     pub(super) fn control(&self, call: &Call) -> Response<Body> {
         self.controlled(call).unwrap_or_else(|error| refusal(&error))
     }
@@ -63,6 +63,10 @@ impl Service {
                 true => Ok(value(200, &success(200))),
                 false => Err(ApiError::no_path()),
             },
+            ("POST", ["device-taints", switch @ ("on" | "off")]) => {
+                self.cluster.read(|state| state.device_taints = *switch == "on");
+                Ok(value(200, &success(200)))
+            }
             ("POST", ["compact"]) => {
                 self.cluster.read(|state| state.store.compact());
                 Ok(value(200, &success(200)))

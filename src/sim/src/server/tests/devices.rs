@@ -27,6 +27,23 @@ fn time(object: &Value) -> &str {
 }
 
 #[tokio::test]
+async fn a_server_without_device_taints_leaves_them_out_until_it_is_switched_on() {
+    let sim = Sim::with(|options| options.device_taints = false).await;
+    let path = format!("{SLICES}/s");
+    let tainted = || slice(json!({"key": "k", "effect": "NoSchedule"}));
+    let taints = |slice: &Value| slice["spec"]["devices"][0]["taints"].clone();
+    let made = sim.post(SLICES, tainted()).await;
+    assert_eq!((taints(&made), made["spec"]["devices"][0]["name"].clone()), (Value::Null, json!("gpu-0")));
+    let again = sim.put(&path, tainted()).await;
+    assert_eq!(again["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"], "nothing was changed");
+    sim.post("/sim/device-taints/on", Value::Null).await;
+    assert!(!time(&sim.put(&path, tainted()).await).is_empty());
+    // Switched off again, it keeps what is there, as the real one does.
+    sim.post("/sim/device-taints/off", Value::Null).await;
+    assert!(taints(&sim.put(&path, tainted()).await).is_array());
+}
+
+#[tokio::test]
 async fn a_slice_gets_the_time_of_each_write_that_leaves_it_out() {
     let sim = Sim::start().await;
     let path = format!("{SLICES}/s");
