@@ -80,6 +80,16 @@ pub struct Config {
     #[arg(long, env = "GPU_DRIVER_QUIET_PERIOD", default_value = "30m", value_name = "TIME")]
     pub quiet_period: Span,
 
+    /// Publish and prepare GPUs that another DRA driver or a device plugin offers too. Without it such GPUs are left to the other one, since a GPU
+    /// that two give away is used twice.
+    #[arg(long, env = "GPU_DRIVER_IGNORE_OTHER_OWNERS")]
+    pub ignore_other_owners: bool,
+
+    /// How long another owner of a GPU must be gone before the GPU is offered again. Longer than a start of kubelet, which takes away what every driver
+    /// and plugin offers, and they put it back within half a minute.
+    #[arg(long, env = "GPU_DRIVER_OTHER_OWNER_GRACE", default_value = "60s", value_name = "TIME")]
+    pub other_owner_grace: Span,
+
     /// How logs are written to standard error. Their level is set by RUST_LOG.
     #[arg(long, env = "GPU_DRIVER_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,

@@ -169,6 +169,7 @@ mod tests {
             registration: watch::channel(Registration::Waiting).1,
             published: watch::channel(Published::default()).1,
             nvml: watch::channel(Level::Good).1,
+            owner: watch::channel(Level::Good).1,
             state: watch::channel(Level::Good).1,
             cdi: watch::channel(Level::Good).1,
             checkpoints: watch::channel(Level::Good).1,

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::plugin::Registration;
 use crate::slices::Published;
+use crate::slices::publisher::TAINTS_OFF;
 
 /// How long something may stay unpublished before the agent is not ready: a write takes milliseconds.
 const PUBLISH_GRACE: Duration = Duration::from_secs(1);
@@ -61,6 +62,8 @@ pub struct Readiness {
     pub published: watch::Receiver<Published>,
     /// NVML: good, or why not. It never makes the agent unready: without it the agent still serves what it knows.
     pub nvml: watch::Receiver<Level>,
+    /// Whether somebody else offers the same cards.
+    pub owner: watch::Receiver<Level>,
     /// The state directory.
     pub state: watch::Receiver<Level>,
     /// Whether CDI specs of claims can be written.
@@ -80,6 +83,7 @@ impl Readiness {
             check("registration", registration(&self.registration.borrow())),
             check("slices", slices(&self.published.borrow(), now)),
             check("nvml", self.nvml.borrow().clone()),
+            check("owner", self.owner.borrow().clone()),
             check("state", self.state.borrow().clone()),
             check("cdi", self.cdi.borrow().clone()),
             check("checkpoints", self.checkpoints.borrow().clone()),
@@ -118,9 +122,8 @@ fn slices(published: &Published, now: Instant) -> Level {
     if published.unpublished_since.is_some_and(|since| now.saturating_duration_since(since) > PUBLISH_GRACE) {
         return Level::Failed("a change is not published yet".to_owned());
     }
-    if published.dropped_taints > 0 {
-        let text = "the API server does not store device taints (feature gate DRADeviceTaints is off)";
-        return Level::Degraded(text.to_owned());
+    if published.taints_off {
+        return Level::Degraded(format!("{} wanted taints are not stored: {TAINTS_OFF}", published.dropped_taints));
     }
     match published.problems.first() {
         Some(problem) => Level::Degraded(format!("{} left out, first: {problem}", published.problems.len())),
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_server_without_taints_is_told_and_does_not_stop_work() {
-        let published = Published { ever: true, dropped_taints: 2, ..Published::default() };
+        let published = Published { ever: true, taints_off: true, dropped_taints: 2, ..Published::default() };
         assert!(
             matches!(slices(&published, Instant::now()), Level::Degraded(text) if text.contains("DRADeviceTaints"))
         );

@@ -58,7 +58,9 @@ pub struct SliceMetrics {
     pub repairs: Counter,
     /// 1 while something wanted is not on the server after a failure.
     pub unpublished: Gauge,
-    /// Taints that the server does not store.
+    /// 1 while the server does not store device taints.
+    pub taints_off: Gauge,
+    /// Taints that are wanted and that the server does not store.
     pub dropped_taints: Gauge,
 }
 
@@ -121,6 +123,15 @@ pub struct HealthMetrics {
     pub save_failures: Counter,
 }
 
+/// Other owners of the cards.
+#[derive(Clone, Debug, Default)]
+pub struct OwnerMetrics {
+    /// Cards that somebody else offers too, `by` the kind of owner.
+    pub contested: Gauges,
+    /// Looks for other owners that failed.
+    pub failures: Counter,
+}
+
 /// All metrics of the agent.
 #[derive(Debug)]
 pub struct Metrics {
@@ -133,6 +144,8 @@ pub struct Metrics {
     pub plugin: PluginMetrics,
     /// Health of the cards.
     pub health: HealthMetrics,
+    /// Other owners of the cards.
+    pub owner: OwnerMetrics,
 }
 
 impl Metrics {
@@ -145,11 +158,13 @@ impl Metrics {
             claims: ClaimMetrics::default(),
             plugin: PluginMetrics::default(),
             health: HealthMetrics::default(),
+            owner: OwnerMetrics::default(),
         };
         all.register_slices();
         all.register_claims();
         all.register_plugin();
         all.register_health();
+        all.register_owner();
         all
     }
 
@@ -169,6 +184,7 @@ impl Metrics {
         registry.register("slice_publish_failures", "Tries to publish that failed", slices.failures);
         registry.register("slice_repairs", "Foreign changes of our slices that were put right", slices.repairs);
         registry.register("slice_unpublished", "1 while something wanted is not on the server", slices.unpublished);
+        registry.register("device_taints_off", "1 while the server stores no device taints", slices.taints_off);
         registry.register("slice_dropped_taints", "Taints that the server does not store", slices.dropped_taints);
     }
 
@@ -186,6 +202,12 @@ impl Metrics {
         registry.register("plugin_registrations", "Answers of kubelet to a registration", plugin.registrations.0);
         registry.register("plugin_health_streams", "Health streams open", plugin.health_streams);
         registry.register("plugin_sockets_restored", "Removed sockets made again", plugin.sockets_restored);
+    }
+
+    fn register_owner(&mut self) {
+        let (registry, owner) = (&mut self.registry, self.owner.clone());
+        registry.register("contested_cards", "Cards that another owner offers too", owner.contested.0);
+        registry.register("other_owner_look_failures", "Looks for other owners that failed", owner.failures);
     }
 
     fn register_health(&mut self) {

@@ -55,6 +55,8 @@ struct World {
     drops_taints: bool,
     minor: String,
     node: Option<String>,
+    allocatable: Value,
+    events: Vec<Value>,
 }
 
 /// A small API server. Clones share their state.
@@ -97,7 +99,8 @@ impl FakeServer {
         )
     }
 
-    /// The next `times` calls of this verb fail. Verbs: `list`, `watch`, `create`, `patch`, `delete`, `node`, `version`, `claim`.
+    /// The next `times` calls of this verb fail. Verbs: `list`, `watch`, `create`, `patch`, `delete`, `probe` (a create that is a dry run), `node`, `version`,
+    /// `claim`, `event`; of who looks for other owners: `list-node`, `watch-node`, `list-others`, `watch-others`.
     pub(crate) fn plan(&self, verb: &'static str, fault: Fault, times: usize) {
         self.world.lock().faults.push(Planned { verb, fault, left: times });
     }
@@ -106,12 +109,32 @@ impl FakeServer {
         self.world.lock().drops_taints = true;
     }
 
+    /// As a server that was started anew with the feature gate on.
+    pub(crate) fn keep_taints(&self) {
+        self.world.lock().drops_taints = false;
+    }
+
     pub(crate) fn set_minor(&self, minor: &str) {
         minor.clone_into(&mut self.world.lock().minor);
     }
 
     pub(crate) fn set_node(&self, uid: Option<&str>) {
         self.world.lock().node = uid.map(ToOwned::to_owned);
+    }
+
+    /// What kubelet says that the node has for pods.
+    pub(crate) fn set_allocatable(&self, resources: Value) {
+        self.world.lock().allocatable = resources;
+        self.change(|world| ("MODIFIED", world.node_object("node-a")));
+    }
+
+    pub(crate) fn events(&self) -> Vec<Value> {
+        self.world.lock().events.clone()
+    }
+
+    /// Waits until so many events were written.
+    pub(crate) async fn until_events(&self, count: usize) {
+        self.until(|_| self.events().len() >= count).await;
     }
 
     /// Moves the clock that stamps taints.
@@ -174,6 +197,10 @@ impl FakeServer {
         }
     }
 
+    pub(crate) fn remove_slice(&self, name: &str) {
+        self.change(|world| ("DELETED", world.slices.remove(name).unwrap_or_default()));
+    }
+
     pub(crate) fn put_slice(&self, mut object: Value) {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         self.change(|world| {
@@ -206,7 +233,7 @@ impl FakeServer {
             let (kind, mut object) = act(&mut world);
             object["metadata"]["resourceVersion"] = json!(version.to_string());
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if kind != "DELETED" {
+            if kind != "DELETED" && object["kind"] != "Node" {
                 world.slices.insert(name, object.clone());
             }
             world.log.push((version, kind, object.clone()));
@@ -253,24 +280,39 @@ impl FakeServer {
                 "major": "1", "minor": self.world.lock().minor, "gitVersion": "v1", "gitCommit": "", "gitTreeState": "",
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
             })),
-            "node" => match &self.world.lock().node {
-                Some(uid) => ok(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}})),
-                None => failure(404, "no such node"),
-            },
+            "node" => {
+                let world = self.world.lock();
+                if world.node.is_some() { ok(&world.node_object(name)) } else { failure(404, "no such node") }
+            }
+            "event" => self.event(&sent()),
+            "list-node" => {
+                let world = self.world.lock();
+                let items: Vec<Value> = world.node.iter().map(|_| world.node_object("node-a")).collect();
+                ok(&json!({"apiVersion": "v1", "kind": "NodeList",
+                    "metadata": {"resourceVersion": world.version.to_string()}, "items": items}))
+            }
             "claim" => {
                 let mut parts = path.rsplit('/');
                 let (name, namespace) = (parts.next().unwrap_or_default(), parts.nth(1).unwrap_or_default());
                 let found = self.world.lock().claims.get(&format!("{namespace}/{name}")).cloned();
                 found.map_or_else(|| failure(404, "no such claim"), |claim| ok(&claim))
             }
-            "list" => {
+            "list" | "list-others" => {
                 let world = self.world.lock();
-                let items: Vec<&Value> = world.slices.values().collect();
+                let items: Vec<&Value> =
+                    world.slices.values().filter(|slice| verb == "list" || is_foreign(slice)).collect();
                 ok(&json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList",
                     "metadata": {"resourceVersion": world.version.to_string()}, "items": items}))
             }
-            "watch" => self.watch(query),
+            "watch" => self.watch(query, |object| object["kind"] != "Node"),
+            "watch-others" => self.watch(query, |object| object["kind"] != "Node" && is_foreign(object)),
+            "watch-node" => self.watch(query, |object| object["kind"] == "Node"),
             "create" => self.create(sent()),
+            "probe" => {
+                let mut object = sent();
+                self.world.lock().default_taints(&mut object);
+                ok(&object)
+            }
             "patch" => self.patch(name, &sent()),
             "delete" => self.delete(name, &sent()),
             other => failure(404, other),
@@ -286,6 +328,18 @@ impl FakeServer {
             world.default_taints(&mut object);
             ("ADDED", object)
         }))
+    }
+
+    fn event(&self, event: &Value) -> Response<Body> {
+        let mut world = self.world.lock();
+        if world.events.iter().any(|other| other["metadata"]["name"] == event["metadata"]["name"]) {
+            return failure(409, "there already");
+        }
+        world.events.push(event.clone());
+        let version = world.version;
+        drop(world);
+        self.changed.send_replace(version);
+        ok(event)
     }
 
     fn patch(&self, name: &str, patch: &Value) -> Response<Body> {
@@ -315,7 +369,7 @@ impl FakeServer {
         ok(&object)
     }
 
-    fn watch(&self, query: &str) -> Response<Body> {
+    fn watch(&self, query: &str, selects: fn(&Value) -> bool) -> Response<Body> {
         let from = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
         let from: u64 = from.and_then(|text| text.parse().ok()).unwrap_or(0);
         let opened = self.world.lock().watches_closed;
@@ -325,7 +379,8 @@ impl FakeServer {
                 if server.world.lock().watches_closed != opened {
                     return None;
                 }
-                let next = server.world.lock().log.iter().find(|(version, ..)| *version > from).cloned();
+                let is_next = |(version, _, object): &&(u64, _, Value)| *version > from && selects(object);
+                let next = server.world.lock().log.iter().find(is_next).cloned();
                 if let Some((version, kind, object)) = next {
                     let line = format!("{}\n", json!({"type": kind, "object": object}));
                     return Some((Ok::<_, BoxError>(line), (server, version, changed)));
@@ -338,6 +393,11 @@ impl FakeServer {
 }
 
 impl World {
+    fn node_object(&self, name: &str) -> Value {
+        let metadata = json!({"name": name, "uid": self.node, "resourceVersion": self.version.to_string()});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": self.allocatable}})
+    }
+
     fn default_taints(&self, object: &mut Value) {
         for device in object["spec"]["devices"].as_array_mut().into_iter().flatten() {
             if self.drops_taints {
@@ -356,9 +416,31 @@ impl World {
     }
 }
 
+/// Of another driver than ours, as the field selector of who looks for other owners says.
+fn is_foreign(slice: &Value) -> bool {
+    slice["spec"]["driver"] != "gpu.devicetaint.dev"
+}
+
 fn verb(method: &Method, path: &str, query: &str) -> &'static str {
+    let (watches, others) = (query.contains("watch=true"), query.contains("spec.driver%21%3D"));
     match (method, path) {
         (_, "/version") => "version",
+        (&Method::POST, path) if path.ends_with("/events") => "event",
+        (&Method::GET, "/api/v1/nodes") => {
+            if watches {
+                "watch-node"
+            } else {
+                "list-node"
+            }
+        }
+        (&Method::GET, SLICES) if others => {
+            if watches {
+                "watch-others"
+            } else {
+                "list-others"
+            }
+        }
+        (&Method::POST, SLICES) if query.contains("dryRun") => "probe",
         (_, path) if path.starts_with("/api/v1/nodes/") => "node",
         (_, path) if path.contains("/resourceclaims/") => "claim",
         (&Method::GET, SLICES) if query.contains("watch=true") => "watch",

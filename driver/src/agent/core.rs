@@ -10,6 +10,7 @@ use crate::claims::{Condition, Devices, Hardware, Identity};
 use crate::health::{self, Health, HealthState};
 use crate::inventory::{self, Inventory, NvmlState, Standing, SysfsView};
 use crate::nvml::{PciAddress, SignalKind, Update};
+use crate::owner::{self, Contested, Offer};
 use crate::plugin::health::{DeviceReport, Report};
 use crate::policy::Policy;
 use crate::slices::{Attribute, Capacity, Card, Device, Limits, Pool, StoredTaints};
@@ -26,6 +27,8 @@ pub struct Core {
     /// Cards that answered when NVML was opened and whose state was not read since.
     unread: BTreeSet<PciAddress>,
     reports: BTreeMap<String, (HealthState, String, Timestamp)>,
+    /// What others offer.
+    others: BTreeSet<Offer>,
 }
 
 /// What some news changed.
@@ -48,6 +51,8 @@ pub struct View {
     pub devices: Devices,
     /// What kubelet is told.
     pub report: Report,
+    /// The cards that have another owner: in the inventory, and not in the pool.
+    pub contested: Contested,
 }
 
 impl Outcome {
@@ -71,6 +76,7 @@ impl Core {
             heard: false,
             unread: BTreeSet::new(),
             reports: BTreeMap::new(),
+            others: BTreeSet::new(),
         }
     }
 
@@ -149,11 +155,29 @@ impl Core {
         news
     }
 
+    /// Takes in what others offer.
+    pub fn heed(&mut self, others: &BTreeSet<Offer>) {
+        self.others.clone_from(others);
+    }
+
     /// What the rest of the agent sees now. Call it before [`Core::memory`].
     pub fn view(&mut self, limits: &Limits, now: Timestamp) -> View {
         let limits = health::Limits { max_taints: limits.taints, none_effect: limits.effect_none };
         let taints = self.health.desired_taints(&self.inventory, &[], &limits);
-        View { pool: self.pool(&taints), devices: self.devices(), report: self.report(now) }
+        let contested = self.contested();
+        let (pool, devices) = (self.pool(&taints, &contested), self.devices(&contested));
+        View { pool, devices, report: self.report(now), contested }
+    }
+
+    /// The cards that somebody else offers too, by their own marks or by those of a partition.
+    fn contested(&self) -> Contested {
+        let owner = |card: &inventory::Card| {
+            let own = card.identity.uuid.as_deref().into_iter();
+            let parts = self.inventory.devices_of(card.pci).filter_map(|device| device.uuid.as_deref());
+            let uuids: Vec<&str> = own.chain(parts).collect();
+            owner::owner_of(&self.others, card.pci, &uuids).map(|owner| (card.pci, owner.clone()))
+        };
+        self.inventory.cards().filter_map(owner).collect()
     }
 
     /// How many findings are open, by key.
@@ -175,7 +199,7 @@ impl Core {
         Memory { inventory: self.inventory.record(), health: self.health.record() }
     }
 
-    fn pool(&self, taints: &BTreeMap<String, Vec<Taint>>) -> Pool {
+    fn pool(&self, taints: &BTreeMap<String, Vec<Taint>>, contested: &Contested) -> Pool {
         let device = |device: &inventory::Device| Device {
             name: device.name.clone(),
             attributes: device.attributes.iter().map(|(name, value)| (name.clone(), attribute(value))).collect(),
@@ -187,10 +211,11 @@ impl Core {
             taints: taints.get(&device.name).cloned().unwrap_or_default(),
         };
         let card = |card: &inventory::Card| Card { devices: self.inventory.devices_of(card.pci).map(device).collect() };
-        Pool { cards: self.inventory.cards().map(card).filter(|card| !card.devices.is_empty()).collect() }
+        let offered = self.inventory.cards().filter(|card| !contested.contains_key(&card.pci));
+        Pool { cards: offered.map(card).filter(|card| !card.devices.is_empty()).collect() }
     }
 
-    fn devices(&self) -> Devices {
+    fn devices(&self, contested: &Contested) -> Devices {
         let hardware = |device: &inventory::Device| Hardware {
             identity: Identity {
                 uuid: device.uuid.clone(),
@@ -199,6 +224,7 @@ impl Core {
             },
             minor: device.minor,
             condition: self.condition(device),
+            other_owner: contested.get(&device.pci).map(ToString::to_string),
         };
         Devices(self.inventory.devices().map(|device| (device.name.clone(), hardware(device))).collect())
     }

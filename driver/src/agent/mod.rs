@@ -7,6 +7,7 @@
 //!                                              ├─────(watch: Devices)─────► claims ◄── plugin ◄── kubelet
 //!                                              ├─────(watch: Report)──────► plugin (health streams)
 //!                                              └─────(watch: Memory)──────► saver ──► state directory
+//!  looker ───(watch: Others)─► watcher: cards with another owner         notices ◄──(bounded queue)── watcher: events on the Node
 //!  sweep: claims that are gone        keep: what claims need on disk        http: /metrics /healthz /readyz        signals: SIGTERM, SIGINT
 //! ```
 //!
@@ -19,6 +20,7 @@ mod lock;
 mod remembered;
 mod saver;
 mod start;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod watcher;
@@ -32,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claims::{self, CheckpointError};
 use crate::config::Config;
 use crate::http::HttpError;
+use crate::notices;
 use crate::plugin::ServeError;
 use crate::policy::PolicyError;
 use crate::state::StateError;
@@ -120,7 +123,7 @@ pub async fn run(
 
 /// Starts every task.
 fn spawn(prepared: start::Prepared, tasks: &mut Tasks, stop: &CancellationToken, rest: &CancellationToken) {
-    let start::Prepared { watcher, publisher, saver, plugin, claims, disk, look } = prepared;
+    let start::Prepared { watcher, publisher, saver, plugin, claims, disk, look, looker, notices } = prepared;
     let token = rest.clone();
     tasks.spawn(async move {
         watcher.run(token).await;
@@ -130,6 +133,16 @@ fn spawn(prepared: start::Prepared, tasks: &mut Tasks, stop: &CancellationToken,
     tasks.spawn(async move {
         publisher.run(token).await;
         Ok("publisher")
+    });
+    let token = rest.clone();
+    tasks.spawn(async move {
+        looker.run(token).await;
+        Ok("looker")
+    });
+    let ((api, notices), token) = (notices, rest.clone());
+    tasks.spawn(async move {
+        notices::run(api, notices, watcher::now, token).await;
+        Ok("notices")
     });
     tasks.spawn(async move {
         saver.run().await;

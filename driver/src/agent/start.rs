@@ -1,5 +1,6 @@
 //! From flags to tasks that are ready to run. Nothing here waits for the API server, for kubelet, or for NVML.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use cluster::connect::{ConnectOptions, connect};
 use jiff::SignedDuration;
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::AgentError;
@@ -17,6 +18,7 @@ use super::core::Core;
 use super::lock::StateLock;
 use super::remembered::Remembered;
 use super::saver::Saver;
+use super::telling::{Contests, TaintsOff};
 use super::watcher::{Outputs, Watcher, now};
 use crate::cdi::Cdi;
 use crate::claims::keep::Disk;
@@ -27,7 +29,9 @@ use crate::http::{self, Web};
 use crate::http_checks::{Level, Readiness};
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
+use crate::notices::{self, Notice};
 use crate::nvml::{self, Known, Supervisor, Timing};
+use crate::owner::{Looker, Others};
 use crate::plugin::health::Report;
 use crate::plugin::{Paths, Plugin, Registration};
 use crate::policy::Policy;
@@ -52,6 +56,7 @@ pub(super) struct Back {
     published: watch::Sender<Published>,
     registration: watch::Sender<Registration>,
     state: watch::Sender<Level>,
+    owner: watch::Sender<Level>,
     disk: Disk,
 }
 
@@ -65,6 +70,8 @@ pub(super) struct Prepared {
     pub(super) disk: Disk,
     /// How often what claims need on disk is looked at.
     pub(super) look: Duration,
+    pub(super) looker: Looker,
+    pub(super) notices: (SliceApi, mpsc::Receiver<Notice>),
 }
 
 /// The channels between the tasks: the ends that are read.
@@ -94,20 +101,21 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
     let (outputs, inputs) = channels(&config.node_name);
     let published = watch::Sender::new(Published::default());
     let registration = watch::Sender::new(Registration::default());
-    let state = watch::Sender::new(Level::Good);
+    let (state, owner) = (watch::Sender::new(Level::Good), watch::Sender::new(Level::Good));
     let untried = || watch::Sender::new(Level::Degraded("not tried yet".to_owned()));
     let disk = Disk { cdi: untried(), checkpoints: untried() };
     let readiness = Readiness {
         registration: registration.subscribe(),
         published: published.subscribe(),
         nvml: inputs.nvml.clone(),
+        owner: owner.subscribe(),
         state: state.subscribe(),
         cdi: disk.cdi.subscribe(),
         checkpoints: disk.checkpoints.subscribe(),
         heartbeat: inputs.heartbeat.clone(),
     };
     let web = Web { metrics: metrics.clone(), readiness };
-    let back = Back { policy, boot_id, client, metrics, outputs, inputs, published, registration, state, disk };
+    let back = Back { policy, boot_id, client, metrics, outputs, inputs, published, registration, state, owner, disk };
     Ok(Front { web, listener, back })
 }
 
@@ -131,12 +139,21 @@ impl Back {
         for entry in &set_aside {
             tracing::error!("{entry}");
         }
-        let Self { policy, boot_id, client, metrics, outputs, inputs, published, registration, state: level, disk } =
-            self;
+        let Self { policy, boot_id, client, metrics, outputs, inputs, published, registration, owner, disk, .. } = self;
         let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
-        let owner = Owner { driver: config.driver_name.clone(), node: config.node_name.clone() };
-        let told = published.subscribe();
-        let publisher = Publisher::new(SliceApi::new(client, owner), inputs.wanted, published, metrics.slices.clone());
+        let (looker, others) = looker(config, client.clone(), &metrics);
+        let (tell, notices) = notices::channel();
+        let taints_off = TaintsOff { notices: tell.clone(), told: false };
+        let contests = Contests {
+            level: owner,
+            metrics: metrics.owner.clone(),
+            notices: tell,
+            told: None,
+            announced: BTreeSet::new(),
+        };
+        let heard = Heard { published: published.subscribe(), others, contests, taints_off };
+        let api = SliceApi::new(client, ours(config));
+        let publisher = Publisher::new(api.clone(), inputs.wanted, published, metrics.slices.clone());
         let plugin = Plugin {
             driver: config.driver_name.clone(),
             paths: Paths::new(&config.kubelet_root, &config.driver_name),
@@ -148,10 +165,36 @@ impl Back {
         let saved = watch::Sender::new(memory.inventory.clone());
         let remembered = Remembered::new(saved.subscribe());
         let failures = metrics.health.save_failures.clone();
-        let saver = Saver { state, memory: inputs.memory, saved, level, failures };
-        let watcher = watcher(config, boot_id, policy, (memory, remembered), outputs, told, &metrics);
-        Ok(Prepared { watcher, publisher, saver, plugin, claims, disk, look: config.poll_interval.0 })
+        let saver = Saver { state, memory: inputs.memory, saved, level: self.state, failures };
+        let watcher = watcher(config, boot_id, policy, (memory, remembered), outputs, heard, &metrics);
+        let (look, notices) = (config.poll_interval.0, (api, notices));
+        Ok(Prepared { watcher, publisher, saver, plugin, claims, disk, look, looker, notices })
     }
+}
+
+/// What the watcher hears of the API server.
+struct Heard {
+    published: watch::Receiver<Published>,
+    others: watch::Receiver<Option<Others>>,
+    contests: Contests,
+    taints_off: TaintsOff,
+}
+
+fn ours(config: &Config) -> Owner {
+    Owner { driver: config.driver_name.clone(), node: config.node_name.clone() }
+}
+
+fn looker(config: &Config, client: Client, metrics: &Metrics) -> (Looker, watch::Receiver<Option<Others>>) {
+    let (others, known) = watch::channel(None);
+    let looker = Looker {
+        client,
+        ours: ours(config),
+        grace: config.other_owner_grace.0,
+        look: !config.ignore_other_owners,
+        others,
+        metrics: metrics.owner.clone(),
+    };
+    (looker, known)
 }
 
 fn watcher(
@@ -160,7 +203,7 @@ fn watcher(
     policy: Policy,
     (memory, remembered): (Memory, Remembered),
     outputs: Outputs,
-    published: watch::Receiver<Published>,
+    Heard { published, others, contests, taints_off }: Heard,
     metrics: &Metrics,
 ) -> Watcher {
     let poll = config.poll_interval.0;
@@ -184,6 +227,9 @@ fn watcher(
         updates,
         known,
         published,
+        others,
+        contests,
+        taints_off,
         outputs,
         metrics: metrics.health.clone(),
         sysfs_root: config.sysfs_root.clone(),

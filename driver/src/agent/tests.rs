@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use kubelet_api::registration::v1 as registration_v1;
 use nvidia_ml::control::{Control, Event};
 use nvidia_ml::{Machine, built_library};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::oneshot;
@@ -77,15 +77,22 @@ impl Node {
             ("--nvml-library", path("nvml/libnvidia-ml.so.1")),
             ("--listen", "127.0.0.1:0".to_owned()),
             ("--poll-interval", "200ms".to_owned()),
+            ("--other-owner-grace", "100ms".to_owned()),
         ];
         let flags = pairs.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]);
         Config::try_parse_from(std::iter::once("gpu-driver".to_owned()).chain(flags)).unwrap()
     }
 
     async fn start(&self) -> Agent {
+        self.start_with(|_| ()).await
+    }
+
+    async fn start_with(&self, change: impl FnOnce(&mut Config)) -> Agent {
         let (stop, (tell, told)) = (CancellationToken::new(), oneshot::channel());
         let listening = |address| tell.send(address).unwrap();
-        let task = tokio::spawn(run(self.config(), listening, stop.clone()));
+        let mut config = self.config();
+        change(&mut config);
+        let task = tokio::spawn(run(config, listening, stop.clone()));
         Agent { address: told.await.unwrap(), task, stop }
     }
 
@@ -354,5 +361,100 @@ async fn a_card_that_hangs_at_the_start_does_not_hold_up_the_others() {
     let first = node.server.until(|slices| devices(slices) == 8).await;
     assert_eq!(taints(&first), [format!("{} recovery=gpu-reset:NoSchedule @1970-01-01T00:16:40Z", name(2))]);
     node.change(|control| control.gpu_mut(CARDS[1]).unwrap().faults.clear());
+    agent.end().await;
+}
+
+fn foreign(name: &str, attribute: &str, value: &str) -> Value {
+    let device = json!({"name": "gpu-0", "attributes": {attribute: {"string": value}}});
+    json!({"metadata": {"name": name}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "node-a", "devices": [device]}})
+}
+
+/// Names of the devices in our own slices.
+fn ours(slices: &[Value]) -> Vec<String> {
+    let own = slices.iter().filter(|slice| slice["spec"]["driver"] == "gpu.devicetaint.dev");
+    let devices = own.flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
+    devices.map(|device| device["name"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_card_that_another_driver_lists_is_left_to_it_until_it_goes() {
+    let node = Node::new().await;
+    node.server.put_slice(foreign("theirs", "gpu.nvidia.com/pcieBusID", "00000000:3B:00.0"));
+    let agent = node.start().await;
+    let slices = node.server.until(|slices| !ours(slices).is_empty()).await;
+    assert_eq!(ours(&slices).len(), 7, "from the first slice on");
+    assert!(!ours(&slices).contains(&name(1)));
+    let told =
+        agent.until_told("/readyz", |_, text| text.contains("[!]owner degraded: 1 of 8 GPUs (0000:3b:00.0)")).await;
+    assert!(told.contains("driver gpu.nvidia.com") && told.contains("--ignore-other-owners"), "{told}");
+    agent.until_told("/metrics", |_, text| text.contains("gpu_driver_contested_cards{by=\"driver\"} 1")).await;
+    node.server.until_events(1).await;
+
+    node.server.set_allocatable(json!({"nvidia.com/gpu": "8"}));
+    node.server.until(|slices| ours(slices).is_empty()).await;
+    agent.until_told("/metrics", |_, text| text.contains("contested_cards{by=\"device-plugin\"} 8")).await;
+    node.server.until_events(2).await;
+
+    node.server.set_allocatable(json!({"nvidia.com/gpu": "0"}));
+    node.server.remove_slice("theirs");
+    node.server.until(|slices| ours(slices).len() == 8).await;
+    agent.until_told("/readyz", |_, text| text.contains("[+]owner ok")).await;
+    let events = node.server.events();
+    assert_eq!(events.iter().filter(|event| event["reason"] == "GPUHasAnotherOwner").count(), events.len());
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_the_flag_other_owners_are_not_looked_for() {
+    let node = Node::new().await;
+    node.server.put_slice(foreign("theirs", "uuid", "x"));
+    node.server.set_allocatable(json!({"nvidia.com/gpu": "8"}));
+    let agent = node.start_with(|config| config.ignore_other_owners = true).await;
+    node.server.until(|slices| ours(slices).len() == 8).await;
+    agent.until_told("/readyz", |_, text| text.contains("[+]owner ok")).await;
+    assert_eq!(node.server.count("list-node") + node.server.count("list-others"), 0);
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_cannot_be_read_stops_no_work() {
+    let node = Node::new().await;
+    node.server.plan("list-node", Fault::Status(403), 100_000);
+    node.server.plan("watch-others", Fault::Cut, 100_000);
+    let agent = node.start().await;
+    node.server.until(|slices| ours(slices).len() == 8).await;
+    let told = |_, text: &str| text.contains("[!]owner degraded: cannot tell whether somebody else offers");
+    agent.until_told("/readyz", told).await;
+    agent.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stores_no_taints_is_told_everywhere_once() {
+    let mut node = Node::new().await;
+    node.server.drop_taints();
+    let agent = node.start().await;
+    node.register().await;
+    node.server.until_events(1).await;
+    node.change(|control| control.gpu_mut(CARDS[1]).unwrap().lost = true);
+    let told = agent
+        .until_told("/readyz", |code, text| {
+            code == 200 && text.contains("[!]slices degraded: 1 wanted taints are not stored")
+        })
+        .await;
+    assert!(told.contains("DRADeviceTaints"), "{told}");
+    let metrics = agent.until_told("/metrics", |_, text| text.contains("gpu_driver_slice_dropped_taints 1")).await;
+    assert!(
+        metrics.contains("gpu_driver_device_taints_off 1") && metrics.contains("gpu_driver_taints{key"),
+        "{metrics}"
+    );
+    node.change(|control| control.gpu_mut(CARDS[2]).unwrap().lost = true);
+    agent.until_told("/metrics", |_, text| text.contains("gpu_driver_slice_dropped_taints 2")).await;
+    agent.end().await;
+    // A restarted agent says it again in its log, and the event stands already.
+    let agent = node.start().await;
+    agent.until_told("/metrics", |_, text| text.contains("gpu_driver_device_taints_off 1")).await;
+    agent.until_told("/healthz", |_, _| node.server.count("event") == 2).await;
+    let events = node.server.events();
+    assert_eq!((events.len(), &events[0]["reason"]), (1, &json!("DeviceTaintsOff")));
     agent.end().await;
 }

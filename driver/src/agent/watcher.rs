@@ -13,11 +13,13 @@ use tokio_util::sync::CancellationToken;
 use super::core::{Core, Outcome, View};
 use super::remembered::Remembered;
 use super::share;
+use super::telling::{Contests, TaintsOff};
 use crate::claims::Devices;
 use crate::http_checks::Level;
 use crate::inventory::{Inventory, NvmlState, SysfsError, SysfsView, read_sysfs};
 use crate::metrics::HealthMetrics;
 use crate::nvml::{Known, SignalKind, Supervisor, Update};
+use crate::owner::Others;
 use crate::plugin::health::Report;
 use crate::slices::{Limits, Pool, Published};
 use crate::state::Memory;
@@ -60,6 +62,10 @@ pub(super) struct Watcher {
     /// The cards that the NVML room was last told of.
     pub(super) known: Vec<Known>,
     pub(super) published: watch::Receiver<Published>,
+    /// What others offer; `None` until somebody looked. Nothing is published before.
+    pub(super) others: watch::Receiver<Option<Others>>,
+    pub(super) contests: Contests,
+    pub(super) taints_off: TaintsOff,
     pub(super) outputs: Outputs,
     pub(super) metrics: HealthMetrics,
     pub(super) sysfs_root: PathBuf,
@@ -90,6 +96,10 @@ impl Watcher {
                 },
                 changed = self.published.changed() => match changed {
                     Ok(()) => self.adopt().await,
+                    Err(_) => break,
+                },
+                changed = self.others.changed() => match changed {
+                    Ok(()) => self.heed().await,
                     Err(_) => break,
                 },
                 _ = tick.tick() => self.pass(None).await,
@@ -137,10 +147,21 @@ impl Watcher {
 
     /// The moments that the server gave to our taints are remembered, and repeated from now on.
     async fn adopt(&mut self) {
-        let stored = self.published.borrow_and_update().taints.clone();
+        let (stored, off) = {
+            let published = self.published.borrow_and_update();
+            (published.taints.clone(), published.taints_off)
+        };
+        self.taints_off.share(off);
         let wanted = self.outputs.wanted.borrow().clone().unwrap_or_default();
         let news = self.core.adopt_times(&stored, &wanted);
         self.follow(&Outcome { changed: true, persist: news, told: Vec::new() }).await;
+    }
+
+    /// Somebody else offers our cards, or no longer does.
+    async fn heed(&mut self) {
+        let others = self.others.borrow_and_update().clone().unwrap_or_default();
+        self.core.heed(&others.offers);
+        self.follow(&Outcome { changed: true, ..Outcome::default() }).await;
     }
 
     async fn pass(&mut self, sysfs: Option<&SysfsView>) {
@@ -159,7 +180,7 @@ impl Watcher {
             tracing::info!("{text}");
         }
         self.unshared |= outcome.changed || outcome.persist;
-        let ready = self.unshared && self.core.is_read();
+        let ready = self.unshared && self.core.is_read() && self.others.borrow().is_some();
         let view = ready.then(|| {
             let limits = self.published.borrow().limits.unwrap_or(Limits::CURRENT);
             self.core.view(&limits, now())
@@ -174,7 +195,9 @@ impl Watcher {
         }
     }
 
-    fn share(&self, View { pool, devices, report }: View) {
+    fn share(&mut self, View { pool, devices, report, contested }: View) {
+        let unreadable = self.others.borrow().as_ref().and_then(|others| others.unreadable.clone());
+        self.contests.share(&contested, self.core.inventory().cards().count(), unreadable);
         self.count_taints(&pool);
         self.outputs.wanted.send_if_modified(|held| {
             let news = held.as_ref() != Some(&pool);

@@ -52,7 +52,7 @@ pub fn ours(claim: &Claim, uid: &str, scope: &Scope) -> Result<Vec<AllocationRes
 /// What to do for a claim with these results of ours, of which `record` is the checkpoint.
 ///
 /// # Errors
-/// When a device is unknown, lost, cannot be checked, or is other hardware than before; when the claim was allocated anew
+/// When a device is unknown, lost, cannot be checked, is other hardware than before, or has another owner; when the claim was allocated anew
 /// while old containers may still run.
 pub fn decide(
     uid: &str,
@@ -109,6 +109,9 @@ pub fn replay(record: &Record, devices: &Devices, scope: &Scope) -> Result<Recor
 
 fn fresh(uid: &str, result: &AllocationResult, devices: &Devices, cdi: &Cdi) -> Result<PreparedDevice, ClaimError> {
     let hardware = find(devices, &result.device)?;
+    if let Some(owner) = &hardware.other_owner {
+        return Err(ClaimError::OtherOwner { device: result.device.clone(), owner: owner.clone() });
+    }
     match &hardware.condition {
         Condition::Ready => Ok(PreparedDevice {
             identity: hardware.identity.clone(),

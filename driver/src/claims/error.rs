@@ -66,6 +66,18 @@ pub enum ClaimError {
         /// What says so.
         why: String,
     },
+    /// Somebody else gives the device away too.
+    #[error(
+        "device {device} is offered by {owner} too, and a GPU has one owner: no new claim is prepared on it; take the other owner off this node, or start \
+         gpu-driver with {}; or delete the pod and its claim, so that another device is allocated",
+        crate::owner::FLAG
+    )]
+    OtherOwner {
+        /// The device.
+        device: String,
+        /// Who that is.
+        owner: String,
+    },
     /// The name means other hardware now (field report F20).
     #[error(
         "device {device} is not the hardware that the claim was prepared with: {difference}; delete the pod and its claim"

@@ -57,6 +57,8 @@ pub struct Hardware {
     pub minor: Option<u32>,
     /// Whether it can be given to a pod.
     pub condition: Condition,
+    /// Who else offers its card, in words: then nothing new is prepared on it. What is prepared already goes on.
+    pub other_owner: Option<String>,
 }
 
 /// The devices of this node, by name.

@@ -45,7 +45,8 @@ impl Bench {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let server = FakeServer::new();
-        let hardware = Hardware { identity: Identity::default(), minor: None, condition: Condition::Ready };
+        let hardware =
+            Hardware { identity: Identity::default(), minor: None, condition: Condition::Ready, other_owner: None };
         let devices = Devices([("gpu-0".to_owned(), hardware)].into());
         let (devices, devices_seen) = watch::channel(Some(Arc::new(devices)));
         let claims = Claims::load(ClaimsConfig {

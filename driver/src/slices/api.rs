@@ -13,6 +13,7 @@ use kube::api::{
     Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions, WatchEvent, WatchParams,
 };
 use kube::core::{ApiResource, DeserializeGuard, NotUsed, Object, ResourceExt, TypeMeta};
+use taints::{Effect, Taint};
 
 use super::limits::Limits;
 use super::model::{Device, PoolRef, SliceSpec};
@@ -133,6 +134,12 @@ impl SliceApi {
         Self { client, resource: ApiResource::erase::<ResourceSlice>(&()), owner }
     }
 
+    /// The client that calls go through.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Whose slices they are.
     #[must_use]
     pub fn owner(&self) -> &Owner {
@@ -198,21 +205,36 @@ impl SliceApi {
         devices: Vec<Device>,
     ) -> Result<Stored, SliceError> {
         let api: Api<SliceObject> = Api::all_with(self.client.clone(), &self.resource);
-        let name = generate_name(index, &self.owner.driver, &self.owner.node);
-        let object = SliceObject {
-            types: Some(TypeMeta { api_version: self.resource.api_version.clone(), kind: self.resource.kind.clone() }),
-            metadata: ObjectMeta {
-                generate_name: Some(name.clone()),
-                owner_references: Some(vec![self.node_reference(node_uid)]),
-                ..ObjectMeta::default()
-            },
-            spec: self.spec(pool, devices),
-            status: None,
-        };
+        let metadata =
+            ObjectMeta { owner_references: Some(vec![self.node_reference(node_uid)]), ..ObjectMeta::default() };
+        let object = self.object(metadata, index, pool, devices);
+        let name = object.metadata.generate_name.clone().unwrap_or_default();
         within(CALL, api.create(&PostParams::default(), &object))
             .await
             .map(|object| stored(DeserializeGuard(Ok(object))))
             .map_err(|source| SliceError::Write { verb: "create", name, source })
+    }
+
+    /// Whether this server stores the taints of devices. Asked by creating a slice with one on trial: nothing is stored, and nobody else sees it.
+    ///
+    /// # Errors
+    /// When the call fails, which says nothing about taints.
+    pub async fn stores_taints(&self) -> Result<bool, SliceError> {
+        let api: Api<SliceObject> = Api::all_with(self.client.clone(), &self.resource);
+        let taint = Taint {
+            key: format!("{}/trial", self.owner.driver),
+            value: String::new(),
+            effect: Effect::NoSchedule,
+            time_added: None,
+        };
+        let device = Device { name: "trial".to_owned(), taints: vec![taint], ..Device::default() };
+        let pool = PoolRef { name: self.owner.node.clone(), generation: 1, resource_slice_count: 1 };
+        let object = self.object(ObjectMeta::default(), 0, pool, vec![device]);
+        let on_trial = PostParams { dry_run: true, ..PostParams::default() };
+        let name = object.metadata.generate_name.clone().unwrap_or_default();
+        let answer = within(CALL, api.create(&on_trial, &object)).await;
+        let stored = answer.map_err(|source| SliceError::Write { verb: "create on trial", name, source })?;
+        Ok(stored.spec.devices.iter().any(|device| !device.taints.is_empty()))
     }
 
     /// Rewrites our part of a slice, if it is still at this version, and returns what the server stored.
@@ -255,6 +277,16 @@ impl SliceApi {
 
     fn selector(&self) -> String {
         format!("spec.driver={},spec.nodeName={}", self.owner.driver, self.owner.node)
+    }
+
+    fn object(&self, metadata: ObjectMeta, index: usize, pool: PoolRef, devices: Vec<Device>) -> SliceObject {
+        let name = generate_name(index, &self.owner.driver, &self.owner.node);
+        SliceObject {
+            types: Some(TypeMeta { api_version: self.resource.api_version.clone(), kind: self.resource.kind.clone() }),
+            metadata: ObjectMeta { generate_name: Some(name), ..metadata },
+            spec: self.spec(pool, devices),
+            status: None,
+        }
     }
 
     fn spec(&self, pool: PoolRef, devices: Vec<Device>) -> SliceSpec {

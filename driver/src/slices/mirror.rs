@@ -142,6 +142,11 @@ impl Mirror {
         devices.map(|device| (device.name.clone(), StoredTaints::of(device))).collect()
     }
 
+    /// The server keeps taints by now: what was written without them counts as not written.
+    pub fn doubt(&mut self) {
+        self.adopted.retain(|_, adopted| dropped(&adopted.sent, &adopted.got).taints == 0);
+    }
+
     /// Taints of the wish that the server does not keep.
     #[must_use]
     pub fn dropped_taints(&self) -> usize {
@@ -285,6 +290,8 @@ mod tests {
         assert_eq!((mirror.plan(&wanted), mirror.dropped_taints()), (vec![], 1));
         let more = vec![vec![device("GPU-a", &[("k", None), ("l", None)])]];
         assert_eq!(mirror.plan(&more).len(), 1, "another wish is tried");
+        mirror.doubt();
+        assert_eq!(mirror.plan(&wanted).len(), 1, "once the server is said to keep taints, the same wish is tried too");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!  slices that are there (list, watch, answers) ─► mirror ───────────┘                     └─► mirror, moments of taints
 //! ```
 //!
-//! Everything but [`api`] and [`publisher`] is pure. The rules come from the ResourceSlice controller of Kubernetes'
+//! Everything but [`api`], [`publisher`] and one call of [`support`] is pure. The rules come from the ResourceSlice controller of Kubernetes'
 //! `dynamic-resource-allocation` library and from KEP-5055 (device taints).
 
 pub mod api;
@@ -17,6 +17,7 @@ pub mod model;
 pub mod pack;
 pub mod plan;
 pub mod publisher;
+pub mod support;
 pub mod validate;
 
 pub use api::{Owner, SliceApi, SliceError};

@@ -22,10 +22,11 @@ use tokio_util::sync::CancellationToken;
 use super::api::{Heard, News, SliceApi, SliceError};
 use super::backoff::{Backoff, RepairPace};
 use super::limits::Limits;
-use super::mirror::{Dropped, Mirror, StoredTaints};
+use super::mirror::{Mirror, StoredTaints};
 use super::model::{Device, Pool};
 use super::pack::pack;
-use super::plan::Step;
+use super::plan::{Step, Stored};
+use super::support::{TaintSupport, Turn};
 use super::validate::{Problem, valid};
 use crate::metrics::SliceMetrics;
 
@@ -40,6 +41,11 @@ const REMIND: Duration = Duration::from_secs(60);
 /// A watch that the server closes sooner is a failure.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
+/// What people should know of a server that does not store device taints.
+pub const TAINTS_OFF: &str = "the API server does not store device taints: turn on its feature gate DRADeviceTaints, which is on by default from \
+    Kubernetes 1.36 on. Until then faults keep no work away from a device; they show in the device health of pods (allocatedResourcesStatus) and in the \
+    metrics of gpu-driver";
+
 /// How the published state stands to the wanted one.
 #[derive(Clone, Debug, Default)]
 pub struct Published {
@@ -49,7 +55,9 @@ pub struct Published {
     pub ever: bool,
     /// Why it is not, if it was tried: with what to do next.
     pub error: Option<String>,
-    /// Taints that the server does not store: its feature gate `DRADeviceTaints` is off.
+    /// The server does not store device taints: its feature gate `DRADeviceTaints` is off.
+    pub taints_off: bool,
+    /// Taints that are wanted and that it does not store.
     pub dropped_taints: usize,
     /// What local validation left out.
     pub problems: Vec<Problem>,
@@ -73,6 +81,10 @@ pub struct Publisher {
     /// After failures of the watch, which say nothing about writes.
     watching: Backoff,
     repairs: RepairPace,
+    /// Whether the server stores taints.
+    support: TaintSupport,
+    /// How many other parts the server left out, as it was logged last.
+    told_dropped: usize,
     /// The failure that was logged last, and when.
     told: Option<(String, Instant)>,
 }
@@ -108,6 +120,8 @@ impl Publisher {
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed),
             watching: Backoff::new(FIRST_WAIT, LONGEST_WAIT, seed),
             repairs: RepairPace::new(),
+            support: TaintSupport::new(Instant::now(), seed),
+            told_dropped: 0,
             told: None,
         }
     }
@@ -144,6 +158,7 @@ impl Publisher {
                     Ok(()) => self.converge().await?,
                     Err(_) => return Ok(()),
                 },
+                answer = self.support.asked(&self.api) => self.answered(answer).await?,
                 event = news.next() => match event {
                     Some(event) => self.heard(event?, &mut news).await?,
                     // Servers close a watch after a while; a server that does so at once is not to be asked in a loop.
@@ -164,10 +179,21 @@ impl Publisher {
         let (slices, version) = listed?;
         self.know(facts?);
         self.mirror.replace(slices);
+        self.support.reconnected(Instant::now());
         self.tell_taints();
         let news = self.api.watch(&version).await?;
         self.version = version;
         Ok(Box::pin(news))
+    }
+
+    /// Takes in whether the server stores taints. No answer is no reason not to publish.
+    async fn answered(&mut self, answer: Result<bool, SliceError>) -> Result<(), SliceError> {
+        if let Err(error) = &answer {
+            tracing::debug!(%error, "cannot tell whether the API server stores device taints, asking again later");
+        }
+        let turn = self.support.answered(answer.ok(), Instant::now());
+        self.turned(turn);
+        if turn == Some(Turn::On) { self.converge().await } else { Ok(()) }
     }
 
     /// Takes in an event and every other that has arrived already, and puts right what somebody else changed.
@@ -258,34 +284,48 @@ impl Publisher {
                 self.metrics.writes.with(&[("verb", "patch")]).inc();
                 let sent = slices[index].clone();
                 let answer = self.api.update(&name, &resource_version, pool, sent.clone()).await?;
-                let dropped = self.mirror.wrote(index, sent, answer);
-                self.report(dropped);
+                self.wrote(index, sent, answer);
             }
             Step::Create { index, pool } => {
                 self.metrics.writes.with(&[("verb", "create")]).inc();
                 let sent = slices[index].clone();
                 let answer = self.api.create(&facts.node_uid, index, pool, sent.clone()).await?;
-                let dropped = self.mirror.wrote(index, sent, answer);
-                self.report(dropped);
+                self.wrote(index, sent, answer);
             }
         }
         self.tell_taints();
         Ok(())
     }
 
-    fn report(&self, dropped: Dropped) {
-        if dropped.taints > 0 {
-            tracing::warn!(
-                taints = dropped.taints,
-                "the API server does not store device taints: turn on its feature gate DRADeviceTaints (on by default since Kubernetes 1.36); until then faults show in the device health of pods only"
-            );
-        }
-        if dropped.others > 0 {
+    /// Takes in what the server made of a write.
+    fn wrote(&mut self, index: usize, sent: Vec<Device>, answer: Stored) {
+        let taints = sent.iter().map(|device| device.taints.len()).sum();
+        let dropped = self.mirror.wrote(index, sent, answer);
+        let turn = self.support.wrote(taints, dropped.taints, Instant::now());
+        self.turned(turn);
+        if dropped.others != self.told_dropped && dropped.others > 0 {
             tracing::warn!(
                 fields = dropped.others,
                 "the API server left out parts of a ResourceSlice; a feature gate of it may be off"
             );
         }
+        self.told_dropped = dropped.others;
+    }
+
+    fn turned(&mut self, turn: Option<Turn>) {
+        match turn {
+            Some(Turn::Off) => tracing::warn!("{TAINTS_OFF}"),
+            Some(Turn::On) => {
+                tracing::info!("the API server stores device taints by now: publishing them");
+                self.mirror.doubt();
+                // It may accept more than before, too.
+                self.server = None;
+            }
+            None => return,
+        }
+        let off = self.support.is_off();
+        self.metrics.taints_off.set(i64::from(off));
+        self.tell(|published| published.taints_off = off);
     }
 
     fn succeeded(&mut self) {

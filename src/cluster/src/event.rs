@@ -1,4 +1,4 @@
-//! Events: where a person finds out, with `kubectl describe`, why a pod was asked to leave.
+//! Events: where a person finds out, with `kubectl describe`, why a pod was asked to leave, or what a node's agent met.
 //!
 //! Reasons and the beginning of each message are those of Kubernetes' own controllers, so that existing searches and alerts
 //! work; what follows is ours. An event is a courtesy: it is bounded by a [`Bucket`], and nothing waits for it.
@@ -18,7 +18,7 @@ use crate::call::{CallError, within};
 use crate::kind::Kind;
 use crate::server::RuleVersion;
 
-/// The component that events name as their source.
+/// The component that the controller's events name as their source.
 pub const COMPONENT: &str = "device-taint-controller";
 
 /// The namespace for events about objects that have none.
@@ -50,8 +50,20 @@ pub struct Event {
     message: String,
     /// `Normal` or `Warning`.
     kind: &'static str,
-    /// What makes it one event, however often and in whatever words it is told; without it that is its message and time.
-    once: Option<Timestamp>,
+    /// Who says it.
+    component: &'static str,
+    same: Same,
+}
+
+/// What makes two writings one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Same {
+    /// Its words, at this moment.
+    Moment,
+    /// This deadline, in whatever words.
+    Deadline(Timestamp),
+    /// Its words, whenever they are told: as long as the server keeps the event, it is not written anew.
+    Words,
 }
 
 /// A pod that an event is about.
@@ -86,7 +98,7 @@ impl Event {
         };
         let head = format!("Will be evicted at {deadline:.0}");
         let event = Self::about_pod(pod, reason, with_reasons(head, reasons));
-        Self { kind: "Warning", once: Some(deadline), ..event }
+        Self { kind: "Warning", same: Same::Deadline(deadline), ..event }
     }
 
     fn about_pod(pod: &PodRef, reason: &'static str, message: String) -> Self {
@@ -113,10 +125,29 @@ impl Event {
         Self::new(regarding, CLUSTER_NAMESPACE, name, uid, "MarkExpired", message)
     }
 
+    /// Something that this component found out about a node, and that a person should know. Told once in these words, by a component that was
+    /// started anew too.
+    #[must_use]
+    pub fn node_warning(component: &'static str, node: &str, uid: &str, reason: &'static str, message: String) -> Self {
+        let regarding = json!({"apiVersion": "v1", "kind": Kind::Node.name(), "name": node, "uid": uid});
+        let event = Self::new(regarding, CLUSTER_NAMESPACE, node, uid, reason, message);
+        Self { kind: "Warning", component, same: Same::Words, ..event }
+    }
+
     fn new(regarding: Value, namespace: &str, name: &str, uid: &str, reason: &'static str, message: String) -> Self {
         let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
         let message = cut(message, MESSAGE_LIMIT);
-        Self { regarding, namespace, name, uid, reason, message, kind: "Normal", once: None }
+        Self {
+            regarding,
+            namespace,
+            name,
+            uid,
+            reason,
+            message,
+            kind: "Normal",
+            component: COMPONENT,
+            same: Same::Moment,
+        }
     }
 
     /// What it says.
@@ -137,8 +168,8 @@ impl Event {
             "reason": self.reason,
             "message": self.message,
             "type": self.kind,
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
+            "source": {"component": self.component},
+            "reportingComponent": self.component,
             "firstTimestamp": time,
             "lastTimestamp": time,
             "count": 1,
@@ -149,8 +180,12 @@ impl Event {
     /// answer meets its own first attempt.
     fn object_name(&self, now: Timestamp) -> String {
         let mut hash = Sha256::new();
-        let (words, time) = self.once.map_or((self.message.as_str(), now), |once| ("", once));
-        for part in [&self.uid, self.reason, words, &time.to_string()] {
+        let (words, time) = match self.same {
+            Same::Moment => (self.message.as_str(), now.to_string()),
+            Same::Deadline(deadline) => ("", deadline.to_string()),
+            Same::Words => (self.message.as_str(), String::new()),
+        };
+        for part in [&self.uid, self.reason, words, &time] {
             hash.update(part.as_bytes());
             hash.update([0]);
         }
@@ -329,6 +364,20 @@ mod tests {
         let later = "2026-11-01T10:00:01Z".parse().unwrap();
         assert_eq!(event.object_name(now()), told(60, "in other words").object_name(later));
         assert_ne!(event.object_name(now()), told(61, "gpu-0 has k:NoExecute").object_name(now()));
+    }
+
+    #[test]
+    fn what_an_agent_says_of_its_node_is_one_event_as_long_as_the_words_are_the_same() {
+        let said = |words: &str| Event::node_warning("gpu-driver", "n1", "u1", "Contested", words.to_owned());
+        let later = "2026-11-02T10:00:00Z".parse().unwrap();
+        assert_eq!(said("a").object_name(now()), said("a").object_name(later));
+        assert_ne!(said("a").object_name(now()), said("b").object_name(now()));
+        let object = said("a").object(now());
+        assert_eq!((&object["source"]["component"], &object["type"]), (&json!("gpu-driver"), &json!("Warning")));
+        assert_eq!(
+            (&object["involvedObject"]["kind"], &object["metadata"]["namespace"]),
+            (&json!("Node"), &json!("default"))
+        );
     }
 
     #[tokio::test]

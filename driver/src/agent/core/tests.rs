@@ -10,6 +10,7 @@ use crate::inventory::testkit::{
     at, bus, gpu, healthy, missing, name, opened, opened_with, partitioned, read, scan, uuid, xid,
 };
 use crate::nvml::{Code, GpuReading, OpenError, Signal, Update};
+use crate::owner::{Offer, Owner, Which};
 use crate::policy::Policy;
 use crate::slices::{Device, Limits, StoredTaints};
 use crate::state::Memory;
@@ -196,4 +197,49 @@ fn partitions_of_a_card_stay_together_and_share_its_taints() {
     let view = view(&mut core, 1);
     let sizes: Vec<_> = view.pool.cards.iter().map(|card| card.devices.len()).collect();
     assert_eq!((sizes, taints(&view).len()), (vec![2, 1], 2));
+}
+
+fn offer(which: Which) -> Offer {
+    Offer { owner: Owner::Driver { name: "gpu.nvidia.com".to_owned() }, which }
+}
+
+/// Names of the devices in the pool.
+fn offered(view: &View) -> Vec<&str> {
+    view.pool.cards.iter().flat_map(|card| &card.devices).map(|device| device.name.as_str()).collect()
+}
+
+#[test]
+fn a_card_that_another_driver_lists_is_not_offered_and_comes_back() {
+    let mut core = running(3);
+    let pci = core.inventory().device(&name(1)).unwrap().pci;
+    for which in [Which::At(pci), Which::Is(uuid(1).to_lowercase())] {
+        core.heed(&[offer(which)].into());
+        let view = view(&mut core, 1);
+        assert_eq!(offered(&view), [name(0), name(2)]);
+        assert_eq!(view.contested.keys().collect::<Vec<_>>(), [&pci]);
+        let owner = |card| view.devices.0[&name(card)].other_owner.as_deref();
+        assert_eq!([owner(0), owner(1), owner(2)], [None, Some("driver gpu.nvidia.com"), None]);
+        assert_eq!(view.report.devices.len(), 3, "the health of what runs on it is reported on");
+    }
+    core.heed(&[].into());
+    let view = view(&mut core, 2);
+    assert_eq!((offered(&view).len(), view.contested.len()), (3, 0));
+}
+
+#[test]
+fn a_device_plugin_leaves_an_empty_pool() {
+    let mut core = running(2);
+    let owner = Owner::Plugin { resource: "nvidia.com/gpu".to_owned() };
+    core.heed(&[Offer { owner, which: Which::Any }].into());
+    let view = view(&mut core, 1);
+    assert_eq!((offered(&view), view.devices.0.len()), (vec![], 2));
+}
+
+#[test]
+fn a_partition_of_another_owner_contests_its_whole_card() {
+    let mut core = core(Memory::default(), 0);
+    core.observe(&opened(vec![partitioned(0, &[(1, 0), (2, 0)]), gpu(1)]), Some(&bus(0..2)), at(0));
+    let partition = core.inventory().devices().find_map(|device| device.parent.is_some().then(|| device.uuid.clone()));
+    core.heed(&[offer(Which::Is(partition.flatten().unwrap().to_lowercase()))].into());
+    assert_eq!(offered(&view(&mut core, 1)), [name(1)]);
 }

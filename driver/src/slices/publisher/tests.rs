@@ -222,7 +222,7 @@ async fn a_failure_is_counted_told_and_forgotten_after_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_without_taints_is_told_once_and_not_asked_again() {
+async fn a_server_without_taints_is_not_written_to_again_and_asked_seldom() {
     let server = FakeServer::new();
     server.drop_taints();
     let mut bench = Bench::start(server);
@@ -230,8 +230,83 @@ async fn a_server_without_taints_is_told_once_and_not_asked_again() {
     bench.synced().await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((bench.server.count("create"), bench.server.count("patch")), (1, 0));
-    assert_eq!(bench.published.borrow().dropped_taints, 1);
+    assert!(bench.server.count("probe") <= 5, "{}", bench.server.count("probe"));
+    assert_eq!((bench.published.borrow().taints_off, bench.published.borrow().dropped_taints), (true, 1));
+    assert_eq!((bench.metrics.taints_off.get(), bench.metrics.dropped_taints.get()), (1, 1));
     bench.end().await;
+}
+
+/// Who installs the agent hears of it at once, and not when the first card is bad.
+#[tokio::test(start_paused = true)]
+async fn a_server_without_taints_is_found_out_before_the_first_taint() {
+    let server = FakeServer::new();
+    server.drop_taints();
+    let mut bench = Bench::start(server);
+    bench.want(pool([device("gpu-0", &[])]));
+    bench.published.wait_for(|published| published.taints_off).await.unwrap();
+    bench.synced().await;
+    assert_eq!((bench.server.slices().len(), bench.server.count("create"), bench.server.count("patch")), (1, 1, 0));
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn taints_are_published_once_the_server_stores_them() {
+    let server = FakeServer::new();
+    server.drop_taints();
+    let mut bench = Bench::start(server);
+    bench.want(big(&[3, 69]));
+    bench.synced().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!((bench.server.count("create"), bench.server.count("patch")), (2, 0));
+    bench.server.keep_taints();
+    let (switched, generation) =
+        (tokio::time::Instant::now(), |slice: &Value| slice["spec"]["pool"]["generation"].as_i64());
+    let slices = bench.server.until(|slices| tainted(slices) == ["gpu-3", "gpu-69"]).await;
+    assert!(switched.elapsed() <= Duration::from_secs(600), "{:?}", switched.elapsed());
+    bench.published.wait_for(|published| !published.taints_off && published.dropped_taints == 0).await.unwrap();
+    assert_eq!((bench.server.count("patch"), generation(&slices[0]), generation(&slices[1])), (2, Some(2), Some(2)));
+    assert_eq!((bench.metrics.taints_off.get(), bench.metrics.dropped_taints.get()), (0, 0));
+    let probes = bench.server.count("probe");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(bench.server.count("probe"), probes, "a server that stores taints is not asked any more");
+    bench.end().await;
+}
+
+/// A feature gate is turned on by a restart of the API server, which breaks the watch.
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_of_the_server_taints_are_published_within_seconds() {
+    let server = FakeServer::new();
+    server.drop_taints();
+    let mut bench = Bench::start(server);
+    bench.want(pool([device("gpu-0", &[LOST])]));
+    bench.synced().await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    bench.server.keep_taints();
+    let restarted = tokio::time::Instant::now();
+    bench.server.plan("watch", Fault::Cut, 1);
+    bench.server.close_watches();
+    bench.server.until(|slices| tainted(slices) == ["gpu-0"]).await;
+    assert!(restarted.elapsed() < Duration::from_secs(10), "{:?}", restarted.elapsed());
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_trial_that_is_refused_or_silent_keeps_nothing_from_being_published() {
+    for fault in [Fault::Status(403), Fault::Silent, Fault::Cut] {
+        let server = FakeServer::new();
+        server.plan("probe", fault, 1_000);
+        let mut bench = Bench::start(server);
+        bench.want(big(&[]));
+        bench.synced().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let began = tokio::time::Instant::now();
+        bench.want(big(&[1]));
+        bench.server.until(|slices| tainted(slices) == ["gpu-1"]).await;
+        assert_eq!(began.elapsed(), Duration::ZERO, "{fault:?}");
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!((bench.published.borrow().taints_off, bench.metrics.failures.get()), (false, 0), "{fault:?}");
+        bench.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

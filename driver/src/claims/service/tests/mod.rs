@@ -114,6 +114,7 @@ fn hardware(uuid: &str, minor: u32) -> Hardware {
         identity: Identity { uuid: Some(uuid.to_owned()), serial: None, pci: format!("0000:{minor:02x}:00.0") },
         minor: Some(minor),
         condition: Condition::Ready,
+        other_owner: None,
     }
 }
 
@@ -384,4 +385,30 @@ async fn a_claim_that_is_gone_is_swept_after_two_looks() {
     assert!(node.is_clean(&gone) && !node.is_clean(&kept));
     stop.cancel();
     sweeping.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_device_with_another_owner_gets_no_new_claim_and_keeps_its_old_ones() {
+    let mut node = Node::new();
+    let claims = node.start();
+    let (old, new) = (node.allocate("old", &["gpu-1"]), node.allocate("new", &["gpu-2"]));
+    let answered = prepare(&claims, &old).await.unwrap();
+    for device in ["gpu-1", "gpu-2"] {
+        node.change(device, |hardware| hardware.other_owner = Some("driver gpu.nvidia.com".to_owned()));
+    }
+    let error = prepare(&claims, &new).await.unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, ClaimError::OtherOwner { .. }), "{text}");
+    assert!(text.contains("driver gpu.nvidia.com") && text.contains("--ignore-other-owners"), "{text}");
+    assert!(node.is_clean(&new), "a refused claim leaves nothing");
+    assert_eq!(prepare(&claims, &old).await.unwrap(), answered, "what is prepared is answered again");
+    // After a restart of the agent, and after a reboot, too.
+    node.reboot();
+    let claims = node.start();
+    assert_eq!(prepare(&claims, &old).await.unwrap(), answered);
+    unprepare(&claims, &old).await;
+    assert!(node.is_clean(&old));
+    prepare(&claims, &old).await.unwrap_err();
+    node.change("gpu-1", |hardware| hardware.other_owner = None);
+    prepare(&claims, &old).await.unwrap();
 }
