@@ -131,6 +131,8 @@ prepare() {
   grep -aqF "$1" "$work/prepared"
 }
 
+owner_told() { "$kubectl" --namespace default get events --field-selector "involvedObject.name=$node,reason=GPUHasAnotherOwner" -o name | grep -q .; }
+
 fails() { checks=$((checks + 1)); until_true "$1 without $2" said "$3"; }
 
 # With all rights: published, a claim looked for, and nothing forbidden.
@@ -166,6 +168,22 @@ without gpu-driver get nodes
 agent
 fails "publishing" "get nodes" "cannot read node $node"
 back; stop
+for verb in list watch; do
+  without gpu-driver $verb nodes
+  agent
+  fails "looking for other owners" "$verb nodes" "cannot $verb resource \"nodes\""
+  back; stop
+done
+# A device plugin on this node: the agent says so on the Node.
+"$kubectl" patch node $node --subresource status --type merge -p '{"status":{"capacity":{"nvidia.com/gpu":"1"},"allocatable":{"nvidia.com/gpu":"1"}}}' > /dev/null
+without gpu-driver create events
+agent
+fails "an event about another owner" "create events" 'cannot create resource "events"'
+back; stop
+agent
+until_true "an event about another owner, with all rights" owner_told
+"$kubectl" patch node $node --subresource status --type merge -p '{"status":{"capacity":{"nvidia.com/gpu":"0"},"allocatable":{"nvidia.com/gpu":"0"}}}' > /dev/null
+stop
 "$kubectl" delete --raw "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName=$node" \
   --as "system:node:$node" --as-group system:nodes --as-group system:authenticated > /dev/null
 without gpu-driver create resourceslices
