@@ -18,6 +18,7 @@ mod down;
 mod files;
 mod flags;
 mod images;
+mod interrupt;
 mod kubectl;
 mod layout;
 mod matrix;
@@ -35,6 +36,7 @@ mod up;
 pub(crate) mod version;
 mod wait;
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -105,6 +107,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Task::Down(args) => down::run(args),
         Task::Test(args) => test::run(args),
         Task::Matrix => matrix::run(),
+    }
+}
+
+/// Scenarios ran, and not all passed. Everything else that goes wrong is another thing: no cluster, no build, an interruption.
+#[derive(Debug)]
+pub(crate) struct ScenariosFailed(String);
+
+impl std::error::Error for ScenariosFailed {}
+
+impl fmt::Display for ScenariosFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -38,6 +38,11 @@ pub(super) fn environment(run: &RunDir, programs: &Path) -> BTreeMap<String, Str
     BTreeMap::from([("PATH".to_owned(), path), ("HOME".to_owned(), home.clone()), (MARK.to_owned(), home)])
 }
 
+/// Marks a program that is none of the cluster's: it, and all that it starts, ends with the cluster at the latest.
+pub(super) fn mark<'a>(command: &'a mut Command, run: &RunDir) -> &'a mut Command {
+    command.env(MARK, run.root())
+}
+
 /// Starts it with its output in its log.
 ///
 /// # Errors

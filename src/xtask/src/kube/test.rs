@@ -5,11 +5,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use super::interrupt::Interrupt;
 use super::layout::RunDir;
 use super::record::Cluster;
 use super::version::Version;
-use super::{DownArgs, UpArgs, down, images, say, up};
+use super::{DownArgs, ScenariosFailed, UpArgs, build, down, images, process, up};
 use crate::image::{self, Profile};
+
+/// Exit code of the table where a scenario failed. Every other one but 0 says that the table could not be run.
+const FAILED: i32 = 1;
 
 /// Options of `cargo xtask kube test`.
 #[derive(clap::Args, Clone, Debug)]
@@ -17,6 +21,9 @@ pub(super) struct TestArgs {
     /// Version of Kubernetes: 1.34, 1.35, 1.36 or 1.37, with or without the patch
     #[arg(long, default_value_t)]
     version: Version,
+    /// Start the version as it comes: no feature gate, no API version that is off by default
+    #[arg(long, conflicts_with = "on")]
+    stock: bool,
     /// Run on the cluster in this folder, which `cargo xtask kube up` started, and leave it running
     #[arg(long, value_name = "DIR")]
     on: Option<PathBuf>,
@@ -31,21 +38,51 @@ pub(super) struct TestArgs {
 pub(super) fn run(args: &TestArgs) -> Result<()> {
     // First: what does not compile needs no cluster.
     let program = build_table()?;
-    match &args.on {
-        Some(folder) => table(&program, &RunDir::new(folder)?, args),
-        None => on_a_cluster_of_its_own(&program, args),
+    if let Some(folder) = &args.on {
+        let run = RunDir::new(folder)?;
+        return table(table_command(&program, &run), &run, args, &Interrupt::listen()?);
     }
+    build::ensure(args.version)?;
+    // From here on a signal stops the cluster before it ends us.
+    let interrupt = Interrupt::listen()?;
+    let own = OwnCluster { version: args.version, stock: args.stock, purpose: "test" };
+    own.with(
+        |()| false,
+        |run| {
+            let mut command = table_command(&program, run);
+            process::mark(&mut command, run);
+            table(command, run, args, &interrupt)
+        },
+    )
 }
 
-/// The cluster is stopped whatever comes out; its logs stay where a scenario failed.
-fn on_a_cluster_of_its_own(program: &Path, args: &TestArgs) -> Result<()> {
-    let folder = PathBuf::from(format!("/tmp/dtk-test-{}", std::process::id()));
-    let run = RunDir::new(&folder)?;
-    up::run(&UpArgs { version: args.version, run: folder.clone(), port: None, upstream_evictor: false, stock: false })?;
-    let tested = table(program, &run, args);
-    let keep_logs = tested.is_err();
-    let stopped = down::run(&DownArgs { run: folder, keep_logs });
-    tested.and(stopped)
+/// A cluster that is started for one use, and stopped whatever comes out of it.
+#[derive(Clone, Copy)]
+pub(super) struct OwnCluster<'a> {
+    pub(super) version: Version,
+    pub(super) stock: bool,
+    /// Part of its folder's name.
+    pub(super) purpose: &'a str,
+}
+
+impl OwnCluster<'_> {
+    /// Starts it, uses it, stops it. Its logs stay where `worth_logs` says so of what came out, and where the use failed.
+    pub(super) fn with<T>(self, worth_logs: fn(&T) -> bool, use_it: impl FnOnce(&RunDir) -> Result<T>) -> Result<T> {
+        let folder = PathBuf::from(format!("/tmp/dtk-{}-{}", self.purpose, std::process::id()));
+        let run = RunDir::new(&folder)?;
+        up::run(&UpArgs {
+            version: self.version,
+            run: folder.clone(),
+            port: None,
+            upstream_evictor: false,
+            stock: self.stock,
+        })?;
+        let used = use_it(&run);
+        let keep_logs = used.as_ref().map_or(true, worth_logs);
+        let stopped = down::run(&DownArgs { run: folder, keep_logs });
+        let used = used?;
+        stopped.map(|()| used)
+    }
 }
 
 /// Compiles the scenarios, with the features that the programs under test are built with too, and gives the program.
@@ -54,18 +91,23 @@ pub(super) fn build_table() -> Result<PathBuf> {
     built.into_iter().find(|path| path.ends_with("table")).context("cargo built no table")
 }
 
-fn table(program: &Path, run: &RunDir, args: &TestArgs) -> Result<()> {
-    let mut command = table_command(program, run);
+fn table(mut command: Command, run: &RunDir, args: &TestArgs, interrupt: &Interrupt) -> Result<()> {
     if args.installed {
         give_images(run)?;
         command.arg("--installed");
     }
-    let status = command.args(&args.names).status().context("cannot run the scenarios")?;
+    let status = interrupt.attend(command.args(&args.names))?;
     if status.success() {
         return Ok(());
     }
-    say(&format!("the cluster's logs are in {}", run.path("logs").display()));
-    bail!("not all scenarios passed: {status}")
+    let logs = run.path("logs");
+    match status.code() {
+        Some(FAILED) => {
+            Err(ScenariosFailed(format!("not all scenarios passed; the cluster's logs are in {}", logs.display()))
+                .into())
+        }
+        _ => bail!("the scenarios could not be run: {status}; the cluster's logs are in {}", logs.display()),
+    }
 }
 
 /// Gives the cluster the images of the programs as they are now: by the same names, whatever it had before.

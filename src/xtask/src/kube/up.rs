@@ -8,8 +8,6 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::access::{self, NODE};
 use super::files::{make_folder, write_private};
 use super::flags::{Component, Plan};
+use super::interrupt::Interrupt;
 use super::kubectl::{Answer, Kubectl, hindrance, in_default_namespace};
 use super::layout::RunDir;
 use super::ports::Ports;
@@ -108,11 +107,7 @@ fn ensure_space(run: &RunDir) -> Result<()> {
 }
 
 fn start_or_sweep(plan: &Plan<'_>) -> Result<Cluster> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("listen for signals")?;
-    }
-    let started = Start::new(plan, interrupted).and_then(Start::run);
+    let started = Interrupt::listen().and_then(|interrupt| Start::new(plan, interrupt)).and_then(Start::run);
     if started.is_err()
         && let Err(error) = sweep(plan.run, Keep::Logs)
     {
@@ -128,18 +123,18 @@ struct Start<'a> {
     environment: BTreeMap<String, String>,
     kubectl: Kubectl,
     running: Vec<Running>,
-    interrupted: Arc<AtomicBool>,
+    interrupt: Interrupt,
 }
 
 impl<'a> Start<'a> {
-    fn new(plan: &'a Plan<'a>, interrupted: Arc<AtomicBool>) -> Result<Self> {
+    fn new(plan: &'a Plan<'a>, interrupt: Interrupt) -> Result<Self> {
         let run = plan.run;
         write_files(run, &plan.ports)?;
         cgroup::make(run)?;
         network::add_node_address(run, plan.ports.pods().node())?;
         let environment = process::environment(run, plan.programs.containerd_folder());
         let kubectl = Kubectl { program: plan.programs.kubernetes("kubectl"), kubeconfig: run.path("kubeconfig") };
-        Ok(Self { plan, run, environment, kubectl, running: Vec::new(), interrupted })
+        Ok(Self { plan, run, environment, kubectl, running: Vec::new(), interrupt })
     }
 
     fn run(mut self) -> Result<Cluster> {
@@ -203,7 +198,7 @@ impl<'a> Start<'a> {
     fn wait(&mut self, component: &str, to: &str, mut hindrance: impl FnMut() -> Result<Option<String>>) -> Result<()> {
         let mut last = String::new();
         let reached = wait::until(PATIENCE, || {
-            ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted; all that was started is stopped");
+            self.interrupt.ensure_not_told()?;
             self.running.iter_mut().try_for_each(|running| running.ensure_alive(self.run))?;
             match hindrance()? {
                 None => Ok(Some(())),
