@@ -27,6 +27,21 @@ const ACCOUNTS: [Account; 4] = [
     Account { file: "kubelet.conf", user: "system:node:n1", group: "system:nodes" },
 ];
 
+/// What lets every kubelet read every claim. Without it the Node authorizer alone says which claims a kubelet may read, from what its server has seen of
+/// pods. A kubelet that hears of its pod sooner is refused, and looks at the pod again only after a minute or more (kubernetes/kubernetes#139836).
+pub(super) fn claim_readers() -> [Value; 2] {
+    let name = json!({"name": "devicetaint.dev:nodes-read-claims"});
+    let rule = json!({"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get"]});
+    let group = json!({"kind": "Group", "name": "system:nodes", "apiGroup": "rbac.authorization.k8s.io"});
+    let role = json!({"kind": "ClusterRole", "name": name["name"], "apiGroup": "rbac.authorization.k8s.io"});
+    [
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": name, "rules": [rule]}),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": name, "roleRef": role, "subjects": [group],
+        }),
+    ]
+}
+
 /// Where the API server is.
 pub(super) fn server(port: u16) -> String {
     format!("https://127.0.0.1:{port}")

@@ -1,9 +1,10 @@
-//! Questions to the API server while a cluster starts, by kubectl: what is there, and what is not yet.
+//! Questions to the API server while a cluster starts, by kubectl: what is there, and what is not yet; and what is to be there.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// kubectl with the administrator's rights.
@@ -36,6 +37,28 @@ impl Kubectl {
         } else {
             Answer::Nothing(text(&output.stderr))
         })
+    }
+
+    /// Makes an object.
+    ///
+    /// # Errors
+    /// When the server refuses it: with kubectl's words.
+    pub(super) fn create(&self, object: &Value) -> Result<()> {
+        let mut child = Command::new(&self.program)
+            .args(["create", "--request-timeout=10s", "--filename=-", "--kubeconfig"])
+            .arg(&self.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", self.program.display()))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(&serde_json::to_vec(object)?).context("hand an object to kubectl")?;
+        }
+        let output = child.wait_with_output().context("wait for kubectl")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl create: {}", said.trim());
+        Ok(())
     }
 }
 

@@ -147,6 +147,7 @@ impl<'a> Start<'a> {
         self.wait_for_containerd()?;
         images::import(self.run, &plan.programs.containerd_folder().join("ctr"))?;
         self.wait_for_server()?;
+        access::claim_readers().iter().try_for_each(|object| self.kubectl.create(object))?;
         self.start(plan.controllers())?;
         self.start(plan.scheduler())?;
         self.start(plan.kubelet())?;
