@@ -125,7 +125,7 @@ prepare() {
   message="$(printf '\\x0a\\x%02x' $((6 + ${#namespace} + ${#uid} + ${#name})))$claim"
   # A frame: not compressed, and the length in four bytes.
   printf "\\x00\\x00\\x00\\x00\\x$(printf %02x $((8 + ${#namespace} + ${#uid} + ${#name})))$message" > "$work/frame"
-  curl --silent --http2-prior-knowledge --unix-socket "$work/kubelet/plugins/$driver/dra.sock" --data-binary "@$work/frame" \
+  curl --silent --http2-prior-knowledge --unix-socket "$(echo "$work/kubelet/plugins/$driver"/dra-*.sock)" --data-binary "@$work/frame" \
     --header 'content-type: application/grpc' --header 'te: trailers' --output "$work/prepared" \
     http://localhost/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources
   grep -aqF "$1" "$work/prepared"

@@ -166,6 +166,7 @@ mod tests {
 
     fn web() -> Web {
         let readiness = Readiness {
+            standby: watch::channel(None).1,
             registration: watch::channel(Registration::Waiting).1,
             published: watch::channel(Published::default()).1,
             nvml: watch::channel(Level::Good).1,

@@ -56,6 +56,8 @@ impl fmt::Display for Check {
 /// What the parts of the agent say of themselves.
 #[derive(Clone)]
 pub struct Readiness {
+    /// Where another agent serves the node: how it is with this one, which does nothing until that one ends.
+    pub standby: watch::Receiver<Option<Level>>,
     /// Kubelet on our registration.
     pub registration: watch::Receiver<Registration>,
     /// The publisher.
@@ -79,6 +81,9 @@ impl Readiness {
     #[must_use]
     pub fn checks(&self, now: Instant) -> Vec<Check> {
         let check = |part, level| Check { part, level };
+        if let Some(level) = &*self.standby.borrow() {
+            return vec![check("standby", level.clone())];
+        }
         vec![
             check("registration", registration(&self.registration.borrow())),
             check("slices", slices(&self.published.borrow(), now)),

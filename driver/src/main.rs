@@ -1,5 +1,6 @@
 //! The node agent. See the library for how it works inside.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -42,8 +43,9 @@ async fn run(config: Config) -> Result<(), AgentError> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = %config.node_name, driver = %config.driver_name, "gpu-driver starts");
     let stop = CancellationToken::new();
     let signals = tokio::spawn(stop_on_signal(stop.clone()));
+    let instance = instance();
     let result = tokio::select! {
-        result = agent::run(config, tell_address, stop.clone()) => result,
+        result = agent::run(config, &instance, tell_address, stop.clone()) => result,
         () = stopped_long_ago(&stop) => Ok(()),
     };
     signals.abort();
@@ -52,6 +54,13 @@ async fn run(config: Config) -> Result<(), AgentError> {
         tracing::info!("gpu-driver ends");
     }
     result
+}
+
+/// A name for this process that no other one of the node has had: eight random digits.
+fn instance() -> String {
+    // The standard library's only source of randomness.
+    let random = RandomState::new().build_hasher().finish();
+    format!("{:08x}", random & u64::from(u32::MAX))
 }
 
 /// For whoever started us with port 0.

@@ -106,7 +106,15 @@ impl Stage {
     /// # Errors
     /// When one of them does not: with its phase and why.
     pub async fn running(&self, names: &[&str]) -> Result<()> {
-        until(self.lab.pods(), &format!("pods {names:?} to run"), self.lab.pods_run_within(), |pods| {
+        self.running_within(names, self.lab.pods_run_within()).await
+    }
+
+    /// Waits until these pods run, and not longer than this.
+    ///
+    /// # Errors
+    /// When one of them does not: with its phase and why.
+    pub async fn running_within(&self, names: &[&str], within: Duration) -> Result<()> {
+        until(self.lab.pods(), &format!("pods {names:?} to run"), within, |pods| {
             names.iter().try_for_each(|name| is_running(pods, name))
         })
         .await

@@ -100,7 +100,7 @@ fn both_programs_understand_their_arguments() {
         let mounts = pod.containers[0].volume_mounts.as_ref().unwrap();
         mounts.iter().any(|mount| path.starts_with(&mount.mount_path))
     };
-    let sockets = gpu_driver::plugin::Paths::new(&agent.kubelet_root, &agent.driver_name);
+    let sockets = gpu_driver::plugin::Paths::new(&agent.kubelet_root, &agent.driver_name, Some("1a2b3c4d"));
     for path in [&sockets.registration, &sockets.service, &agent.cdi_root, &agent.state_dir, &agent.dev_root] {
         assert!(mounted(path), "{} is not mounted", path.display());
     }

@@ -12,11 +12,12 @@
 //! ```
 //!
 //! Watch channels hold the newest state only: nobody works off old news. All tasks run in one set under one token; when one ends
-//! before it was told to, the process ends, so that nothing runs on blind. The order of the end: kubelet's plugin first (it lets
-//! calls finish), while everything that calls need still runs; then the rest.
+//! before it was told to, the process ends, so that nothing runs on blind. The order of the end: an agent that stands by is let on
+//! first ([`post`]), then kubelet's plugin goes (it lets calls finish), while everything that calls need still runs; then the rest.
 
 pub mod core;
 mod lock;
+mod post;
 mod remembered;
 mod saver;
 mod start;
@@ -35,10 +36,11 @@ use crate::claims::{self, CheckpointError};
 use crate::config::Config;
 use crate::http::HttpError;
 use crate::notices;
-use crate::plugin::ServeError;
+use crate::plugin::{ServeError, leftovers};
 use crate::policy::PolicyError;
 use crate::state::StateError;
 
+use lock::Lock;
 pub use lock::LockError;
 
 /// Why the agent ended.
@@ -93,12 +95,14 @@ impl AgentError {
 
 type Tasks = JoinSet<Result<&'static str, AgentError>>;
 
-/// Runs the agent until `stop`. `listening` is told the address of the HTTP server before anything else begins.
+/// Runs the agent until `stop`. `instance` tells this process from every other one that served the node before; it becomes part of socket names.
+/// `listening` is told the address of the HTTP server before anything else begins.
 ///
 /// # Errors
 /// When something that the operator gave cannot be used, or a task breaks.
 pub async fn run(
     config: Config,
+    instance: &str,
     listening: impl FnOnce(SocketAddr),
     stop: CancellationToken,
 ) -> Result<(), AgentError> {
@@ -111,19 +115,69 @@ pub async fn run(
         crate::http::serve(listener, web, token).await;
         Ok("http")
     });
-    let lock = tokio::select! {
+    let post = tokio::select! {
         () = stop.cancelled() => return Ok(()),
-        lock = back.lock(&config) => lock?,
+        post = back.post(&config) => post?,
     };
-    spawn(back.prepare(&config)?, &mut tasks, &stop, &rest);
+    serve_kubelet(&back, &config, instance, post, (&mut tasks, &stop, &rest));
+    let (lock, broken) = match begin(back, &config, &stop).await {
+        Ok(Some((lock, prepared))) => {
+            spawn(prepared, &mut tasks, &rest);
+            (Some(lock), Ok(()))
+        }
+        Ok(None) => (None, Ok(())),
+        Err(error) => {
+            stop.cancel();
+            (None, Err(error))
+        }
+    };
     let result = finish(tasks, &stop, &rest).await;
     drop(lock);
-    result
+    broken.and(result)
 }
 
-/// Starts every task.
-fn spawn(prepared: start::Prepared, tasks: &mut Tasks, stop: &CancellationToken, rest: &CancellationToken) {
-    let start::Prepared { watcher, publisher, saver, plugin, claims, disk, look, looker, notices } = prepared;
+/// Waits for the state directory and reads it. Nothing when told to end before that.
+async fn begin(
+    back: start::Back,
+    config: &Config,
+    stop: &CancellationToken,
+) -> Result<Option<(Lock, start::Prepared)>, AgentError> {
+    let lock = tokio::select! {
+        () = stop.cancelled() => return Ok(None),
+        lock = back.lock(config) => lock?,
+    };
+    Ok(Some((lock, back.prepare(config)?)))
+}
+
+/// Starts what kubelet calls. Its end is the end of all.
+fn serve_kubelet(
+    back: &start::Back,
+    config: &Config,
+    instance: &str,
+    post: post::Post,
+    (tasks, stop, rest): (&mut Tasks, &CancellationToken, &CancellationToken),
+) {
+    let (plugin, seen) = back.plugin(config, instance);
+    let (stop, last, retire) = (stop.clone(), rest.clone(), CancellationToken::new());
+    let (paths, root, driver) = (plugin.paths.clone(), config.kubelet_root.clone(), config.driver_name.clone());
+    tasks.spawn(async move {
+        leftovers::remove(&paths, &root, &driver).await;
+        let keep = async {
+            post.keep(seen, stop, retire.clone()).await;
+            std::future::pending().await
+        };
+        let served = tokio::select! {
+            served = plugin.run(retire.clone()) => served,
+            never = keep => never,
+        };
+        last.cancel();
+        Ok(served.map(|()| "plugin")?)
+    });
+}
+
+/// Starts every other task.
+fn spawn(prepared: start::Prepared, tasks: &mut Tasks, rest: &CancellationToken) {
+    let start::Prepared { watcher, publisher, saver, claims, disk, look, looker, notices } = prepared;
     let token = rest.clone();
     tasks.spawn(async move {
         watcher.run(token).await;
@@ -157,12 +211,6 @@ fn spawn(prepared: start::Prepared, tasks: &mut Tasks, stop: &CancellationToken,
     tasks.spawn(async move {
         claims::sweep::run(claims, token).await;
         Ok("sweep")
-    });
-    let (token, last) = (stop.clone(), rest.clone());
-    tasks.spawn(async move {
-        let served = plugin.run(token).await;
-        last.cancel();
-        Ok(served.map(|()| "plugin")?)
     });
 }
 

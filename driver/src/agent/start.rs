@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use super::AgentError;
 use super::core::Core;
-use super::lock::StateLock;
+use super::lock::{Lock, Place};
+use super::post::{Post, Seen};
 use super::remembered::Remembered;
 use super::saver::Saver;
 use super::telling::{Contests, TaintsOff};
@@ -38,6 +39,9 @@ use crate::policy::Policy;
 use crate::slices::{Owner, Published, Publisher, SliceApi};
 use crate::state::{Memory, State};
 
+/// Told by an agent that has nothing to do yet.
+const STANDBY: &str = "another gpu-driver serves this node; this one takes over when that one ends";
+
 /// What is there before the state directory may be used: enough to answer probes.
 pub(super) struct Front {
     pub(super) web: Web,
@@ -45,7 +49,7 @@ pub(super) struct Front {
     pub(super) back: Back,
 }
 
-/// What waits for the state directory.
+/// What waits for its turn.
 pub(super) struct Back {
     policy: Policy,
     boot_id: String,
@@ -55,6 +59,8 @@ pub(super) struct Back {
     inputs: Inputs,
     published: watch::Sender<Published>,
     registration: watch::Sender<Registration>,
+    claims: watch::Sender<Option<Claims>>,
+    standby: watch::Sender<Option<Level>>,
     state: watch::Sender<Level>,
     owner: watch::Sender<Level>,
     disk: Disk,
@@ -65,7 +71,6 @@ pub(super) struct Prepared {
     pub(super) watcher: Watcher,
     pub(super) publisher: Publisher,
     pub(super) saver: Saver,
-    pub(super) plugin: Plugin,
     pub(super) claims: Claims,
     pub(super) disk: Disk,
     /// How often what claims need on disk is looked at.
@@ -102,9 +107,11 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
     let published = watch::Sender::new(Published::default());
     let registration = watch::Sender::new(Registration::default());
     let (state, owner) = (watch::Sender::new(Level::Good), watch::Sender::new(Level::Good));
+    let (claims, standby) = (watch::Sender::new(None), watch::Sender::new(None));
     let untried = || watch::Sender::new(Level::Degraded("not tried yet".to_owned()));
     let disk = Disk { cdi: untried(), checkpoints: untried() };
     let readiness = Readiness {
+        standby: standby.subscribe(),
         registration: registration.subscribe(),
         published: published.subscribe(),
         nvml: inputs.nvml.clone(),
@@ -115,16 +122,66 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
         heartbeat: inputs.heartbeat.clone(),
     };
     let web = Web { metrics: metrics.clone(), readiness };
-    let back = Back { policy, boot_id, client, metrics, outputs, inputs, published, registration, state, owner, disk };
+    let back = Back {
+        policy,
+        boot_id,
+        client,
+        metrics,
+        outputs,
+        inputs,
+        published,
+        registration,
+        claims,
+        standby,
+        state,
+        owner,
+        disk,
+    };
     Ok(Front { web, listener, back })
 }
 
 impl Back {
-    /// Waits until no other agent uses the state directory. Meanwhile this one is alive and not ready.
-    pub(super) async fn lock(&self, config: &Config) -> Result<StateLock, AgentError> {
+    /// Waits until no other agent serves the node. Meanwhile this one is alive and stands by: ready, for whoever rolls out waits for that before
+    /// ending the other one.
+    pub(super) async fn post(&self, config: &Config) -> Result<Post, AgentError> {
         let dir = config.state_dir.display();
-        let lock = StateLock::take(&config.state_dir, || {
-            let why = format!("another gpu-driver uses {dir}; this one begins when that one has ended");
+        let post = Post::take(&config.state_dir, |place| {
+            let level = match place {
+                Place::Next => Level::Failed(format!("another gpu-driver with {dir} is about to serve this node")),
+                Place::Serving | Place::State => Level::Degraded(STANDBY.to_owned()),
+            };
+            if self.standby.send_replace(Some(level)).is_none() {
+                tracing::info!(%dir, "another gpu-driver serves this node; waiting until it ends");
+            }
+            self.outputs.heartbeat.send_replace(Instant::now());
+        });
+        let post = post.await?;
+        self.standby.send_replace(None);
+        Ok(post)
+    }
+
+    /// What kubelet is served with. Its calls wait for the claims.
+    pub(super) fn plugin(&self, config: &Config, instance: &str) -> (Plugin, Seen) {
+        let reached = watch::Sender::new(false);
+        let seen = Seen { registration: self.registration.subscribe(), reached: reached.subscribe() };
+        let plugin = Plugin {
+            driver: config.driver_name.clone(),
+            paths: Paths::new(&config.kubelet_root, &config.driver_name, Some(instance)),
+            claims: self.claims.subscribe(),
+            reports: self.inputs.report.clone(),
+            registration: self.registration.clone(),
+            reached,
+            metrics: self.metrics.plugin.clone(),
+        };
+        (plugin, seen)
+    }
+
+    /// Waits until the agent that served before has let go of the state directory.
+    pub(super) async fn lock(&self, config: &Config) -> Result<Lock, AgentError> {
+        let dir = config.state_dir.display();
+        let lock = Lock::take(&config.state_dir, Place::State, || {
+            let why =
+                format!("the gpu-driver before this one still uses {dir}; this one begins when that one has ended");
             self.state.send_replace(Level::Failed(why));
             self.outputs.heartbeat.send_replace(Instant::now());
         });
@@ -139,8 +196,9 @@ impl Back {
         for entry in &set_aside {
             tracing::error!("{entry}");
         }
-        let Self { policy, boot_id, client, metrics, outputs, inputs, published, registration, owner, disk, .. } = self;
+        let Self { policy, boot_id, client, metrics, outputs, inputs, published, owner, disk, .. } = self;
         let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
+        self.claims.send_replace(Some(claims.clone()));
         let (looker, others) = looker(config, client.clone(), &metrics);
         let (tell, notices) = notices::channel();
         let taints_off = TaintsOff { notices: tell.clone(), told: false };
@@ -154,21 +212,13 @@ impl Back {
         let heard = Heard { published: published.subscribe(), others, contests, taints_off };
         let api = SliceApi::new(client, ours(config));
         let publisher = Publisher::new(api.clone(), inputs.wanted, published, metrics.slices.clone());
-        let plugin = Plugin {
-            driver: config.driver_name.clone(),
-            paths: Paths::new(&config.kubelet_root, &config.driver_name),
-            claims: claims.clone(),
-            reports: inputs.report,
-            registration,
-            metrics: metrics.plugin.clone(),
-        };
         let saved = watch::Sender::new(memory.inventory.clone());
         let remembered = Remembered::new(saved.subscribe());
         let failures = metrics.health.save_failures.clone();
         let saver = Saver { state, memory: inputs.memory, saved, level: self.state, failures };
         let watcher = watcher(config, boot_id, policy, (memory, remembered), outputs, heard, &metrics);
         let (look, notices) = (config.poll_interval.0, (api, notices));
-        Ok(Prepared { watcher, publisher, saver, plugin, claims, disk, look, looker, notices })
+        Ok(Prepared { watcher, publisher, saver, claims, disk, look, looker, notices })
     }
 }
 

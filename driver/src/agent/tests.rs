@@ -3,10 +3,13 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clap::Parser;
 use hyper_util::rt::TokioIo;
+use kubelet_api::dra::v1;
 use kubelet_api::registration::v1 as registration_v1;
 use nvidia_ml::control::{Control, Event};
 use nvidia_ml::{Machine, built_library};
@@ -20,6 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::{AgentError, run};
 use crate::config::Config;
+use crate::plugin::Paths;
 use crate::testing::{FakeServer, Fault};
 
 const CARDS: [&str; 8] = [
@@ -39,9 +43,13 @@ struct Node {
     server: FakeServer,
     machine: Machine,
     control: Control,
+    /// How many agents were started.
+    lives: AtomicUsize,
 }
 
 struct Agent {
+    /// Which one of the node's agents it is: its instance.
+    life: usize,
     address: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<Result<(), AgentError>>,
@@ -56,7 +64,7 @@ impl Node {
         fs::create_dir(dir.path().join("nvml")).unwrap();
         let control = Control::eight_h100s(1);
         let machine = Machine::install(&built_library().unwrap(), &dir.path().join("nvml"), &control).unwrap();
-        Self { dir, server, machine, control }
+        Self { dir, server, machine, control, lives: AtomicUsize::new(0) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -92,8 +100,13 @@ impl Node {
         let listening = |address| tell.send(address).unwrap();
         let mut config = self.config();
         change(&mut config);
-        let task = tokio::spawn(run(config, listening, stop.clone()));
-        Agent { address: told.await.unwrap(), task, stop }
+        let (life, token) = (self.lives.fetch_add(1, Relaxed) + 1, stop.clone());
+        let task = tokio::spawn(async move { run(config, &life.to_string(), listening, token).await });
+        Agent { life, address: told.await.unwrap(), task, stop }
+    }
+
+    fn sockets(&self, life: usize) -> Paths {
+        Paths::new(&self.path("kubelet"), "gpu.devicetaint.dev", Some(&life.to_string()))
     }
 
     fn change(&mut self, change: impl FnOnce(&mut Control)) {
@@ -101,16 +114,11 @@ impl Node {
         self.machine.set(&self.control).unwrap();
     }
 
-    /// Kubelet registers the driver, once it sees the socket.
+    /// Kubelet registers the agent that was started last, once it sees the socket.
     async fn register(&self) -> String {
-        let path = self.path("kubelet/plugins_registry/gpu.devicetaint.dev-reg.sock");
-        let wait = async {
-            while !path.exists() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
-        let mut client = registration_v1::registration_client::RegistrationClient::new(dial(path).await);
+        let path = self.sockets(self.lives.load(Relaxed)).registration;
+        let channel = dial_when_there(path).await;
+        let mut client = registration_v1::registration_client::RegistrationClient::new(channel);
         let info = client.get_info(registration_v1::InfoRequest {}).await.unwrap().into_inner();
         let status = registration_v1::RegistrationStatus { plugin_registered: true, error: String::new() };
         client.notify_registration_status(status).await.unwrap();
@@ -165,6 +173,24 @@ async fn dial(path: PathBuf) -> Channel {
     Endpoint::from_static("http://localhost").connect_with_connector(connector).await.unwrap()
 }
 
+async fn dial_when_there(path: PathBuf) -> Channel {
+    let wait = async {
+        while !path.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
+    dial(path).await
+}
+
+/// What unpreparing a claim answers: nothing is no error.
+async fn unprepare(channel: Channel, uid: &str) -> String {
+    let claim = v1::Claim { namespace: "ns".to_owned(), uid: uid.to_owned(), name: uid.to_owned() };
+    let request = v1::NodeUnprepareResourcesRequest { claims: vec![claim] };
+    let mut client = v1::dra_plugin_client::DraPluginClient::new(channel);
+    client.node_unprepare_resources(request).await.unwrap().into_inner().claims[uid].error.clone()
+}
+
 /// `device key=value:Effect @time` of all taints on the server.
 fn taints(slices: &[Value]) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -197,7 +223,7 @@ async fn a_fault_becomes_a_taint_that_outlives_a_kill_and_a_wipe() {
     let mut node = Node::new().await;
     let agent = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
-    assert_eq!(node.register().await, node.path("kubelet/plugins/gpu.devicetaint.dev/dra.sock").display().to_string());
+    assert_eq!(node.register().await, node.sockets(1).service.display().to_string());
     agent.until_told("/readyz", |code, _| code == 200).await;
     agent.until_told("/metrics", |_, text| text.contains("nvml_signals_total{kind=\"watching\"} 8")).await;
 
@@ -211,11 +237,12 @@ async fn a_fault_becomes_a_taint_that_outlives_a_kill_and_a_wipe() {
 
     node.server.wipe();
     node.server.set_clock(9_000);
-    fs::remove_file(node.path("kubelet/plugins_registry/gpu.devicetaint.dev-reg.sock")).unwrap();
     node.change(|control| control.gpu_mut(CARDS[1]).unwrap().events.clear());
     let agent = node.start().await;
     let first = node.server.until(|slices| devices(slices) == 8).await;
     assert_eq!(taints(&first), wanted, "the first publish holds all taints, with their moments");
+    node.register().await;
+    assert!(!node.sockets(1).registration.exists(), "kubelet does not find the one that was killed any more");
     agent.end().await;
     assert_eq!(taints(&node.server.slices()), wanted, "slices stay when the agent ends in order");
 }
@@ -307,23 +334,36 @@ async fn what_the_operator_wrote_wrong_ends_with_code_2() {
             "--kubeconfig" => config.kubeconfig = overridden.kubeconfig,
             _ => config.boot_id_file = overridden.boot_id_file,
         }
-        let error = run(config, |_| (), CancellationToken::new()).await.unwrap_err();
+        let error = run(config, "1", |_| (), CancellationToken::new()).await.unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains(text), "{flags:?}: {error}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_agent_waits_until_the_first_has_ended() {
+async fn a_second_agent_stands_by_and_takes_over_without_a_gap() {
     let node = Node::new().await;
     let first = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
+    node.register().await;
     let second = node.start().await;
-    let waiting = |code, text: &str| code == 503 && text.contains("[-]state failed: another gpu-driver uses");
+    assert_eq!(second.life, 2);
+    let waiting = |code, text: &str| code == 200 && text.contains("[!]standby degraded: another gpu-driver serves");
     second.until_told("/readyz", waiting).await;
     second.until_told("/healthz", |code, _| code == 200).await;
-    first.end().await;
+    assert!(!node.sockets(2).registration.exists(), "kubelet does not call who stands by");
+
+    first.stop.cancel();
+    // The sockets of the second one come while those of the first are there.
+    let service = dial_when_there(node.sockets(2).service).await;
+    let held = tokio::spawn(unprepare(service, "unknown"));
+    assert!(node.sockets(1).registration.exists() && node.sockets(1).service.exists());
+    assert_eq!(unprepare(dial(node.sockets(1).service).await, "other").await, "", "the first one still answers");
     node.register().await;
-    second.until_told("/readyz", |code, _| code == 200).await;
+    tokio::time::timeout(Duration::from_secs(20), first.task).await.unwrap().unwrap().unwrap();
+    assert!(!node.sockets(1).registration.exists() && !node.sockets(1).service.exists());
+    assert_eq!(held.await.unwrap(), "", "the call waited for the state directory");
+    second.until_told("/readyz", |code, text| code == 200 && text.contains("[+]slices ok")).await;
+    assert_eq!(devices(&node.server.slices()), 8);
     second.end().await;
 }
 
@@ -333,7 +373,8 @@ async fn an_agent_that_waits_for_the_first_ends_at_once_when_told() {
     let first = node.start().await;
     node.server.until(|slices| devices(slices) == 8).await;
     let second = node.start().await;
-    second.until_told("/readyz", |_, text| text.contains("another gpu-driver uses")).await;
+    // Nobody takes over from an agent that kubelet does not call yet, so a rollout must not go on.
+    second.until_told("/readyz", |code, text| code == 503 && text.contains("is about to serve this node")).await;
     second.stop.cancel();
     tokio::time::timeout(Duration::from_secs(5), second.task).await.unwrap().unwrap().unwrap();
     first.end().await;

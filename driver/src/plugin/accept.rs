@@ -7,7 +7,7 @@ use futures::StreamExt;
 use kubelet_api::authority::{Repaired, incoming};
 use prometheus_client::metrics::counter::Counter;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
@@ -19,15 +19,25 @@ const LOOK: Duration = Duration::from_secs(1);
 /// An accepted connection, with the `:authority` that kubelet sends repaired.
 pub type Connection = Repaired<UnixStream>;
 
+/// A socket that is kept there.
+pub struct Socket {
+    /// Its path.
+    pub path: PathBuf,
+    /// How often it had to be made again.
+    pub restored: Counter,
+    /// Told when somebody connects.
+    pub reached: watch::Sender<bool>,
+}
+
 /// Serves the path until `stop`: binds it, tries again each second while that fails, makes it again when somebody removed it, and
 /// removes it at the end. `ready` is told once the first socket is visible.
 pub async fn run(
-    path: PathBuf,
+    socket: Socket,
     connections: mpsc::Sender<std::io::Result<Connection>>,
     ready: oneshot::Sender<()>,
-    restored: Counter,
     stop: CancellationToken,
 ) {
+    let Socket { path, restored, reached } = socket;
     let mut ready = Some(ready);
     while let Some((listener, file)) = bind_until(&path, &stop).await {
         if let Some(ready) = ready.take() {
@@ -35,7 +45,7 @@ pub async fn run(
             ready.send(()).ok();
         }
         tracing::info!(path = %path.display(), "serving kubelet");
-        if accept(listener, &file, &connections, &stop).await == Ended::Stopped {
+        if accept(listener, &file, &connections, &reached, &stop).await == Ended::Stopped {
             file.remove();
             return;
         }
@@ -54,6 +64,7 @@ async fn accept(
     listener: UnixListener,
     file: &SocketFile,
     connections: &mpsc::Sender<std::io::Result<Connection>>,
+    reached: &watch::Sender<bool>,
     stop: &CancellationToken,
 ) -> Ended {
     let mut accepted = incoming(listener);
@@ -64,6 +75,7 @@ async fn accept(
         tokio::select! {
             () = stop.cancelled() => return Ended::Stopped,
             Some(connection) = accepted.next() => {
+                reached.send_replace(true);
                 if connections.send(connection).await.is_err() {
                     return Ended::Stopped;
                 }

@@ -1,41 +1,52 @@
 //! The DRA service, v1 and v1beta1, on one implementation.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kubelet_api::dra::{v1, v1beta1};
+use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::claims::{ClaimError, ClaimRef, Claims, Prepared, PreparedDevice};
 
+/// How long a call waits for the claims to be read. Kubelet gives a call 45 s, and the claims take some of it.
+const READ: Duration = Duration::from_secs(28);
+
 /// Answers kubelet's calls to prepare and unprepare. Every claim that was asked for has an entry in the answer, and fails alone.
 #[derive(Clone)]
 pub struct DraService {
-    claims: Claims,
+    claims: watch::Receiver<Option<Claims>>,
 }
 
 impl DraService {
-    /// A service over these claims.
+    /// A service over these claims. Calls wait until there are some: during a takeover the agent before us still has them for a moment.
     #[must_use]
-    pub fn new(claims: Claims) -> Self {
+    pub fn new(claims: watch::Receiver<Option<Claims>>) -> Self {
         Self { claims }
     }
 
-    async fn prepare(&self, request: v1::NodePrepareResourcesRequest) -> v1::NodePrepareResourcesResponse {
-        let answers = self.claims.prepare(asked(request.claims)).await;
-        v1::NodePrepareResourcesResponse {
-            claims: answers.into_iter().map(|(uid, answer)| (uid, prepared(answer))).collect(),
-        }
+    async fn claims(&self) -> Result<Claims, Status> {
+        let mut claims = self.claims.clone();
+        let read = tokio::time::timeout(READ, claims.wait_for(Option::is_some)).await;
+        let claims = read.ok().and_then(Result::ok).and_then(|claims| claims.clone());
+        claims.ok_or_else(|| Status::unavailable("the gpu-driver before this one has not ended yet; it is tried again"))
     }
 
-    async fn unprepare(&self, request: v1::NodeUnprepareResourcesRequest) -> v1::NodeUnprepareResourcesResponse {
-        let answers: BTreeMap<String, Result<(), ClaimError>> = self.claims.unprepare(asked(request.claims)).await;
-        let error = |answer: Result<(), ClaimError>| answer.err().map(|error| error.to_string()).unwrap_or_default();
-        v1::NodeUnprepareResourcesResponse {
-            claims: answers
-                .into_iter()
-                .map(|(uid, answer)| (uid, v1::NodeUnprepareResourceResponse { error: error(answer) }))
-                .collect(),
-        }
+    async fn prepare(
+        &self,
+        request: v1::NodePrepareResourcesRequest,
+    ) -> Result<v1::NodePrepareResourcesResponse, Status> {
+        let answers = self.claims().await?.prepare(asked(request.claims)).await;
+        let claims = answers.into_iter().map(|(uid, answer)| (uid, prepared(answer))).collect();
+        Ok(v1::NodePrepareResourcesResponse { claims })
+    }
+
+    async fn unprepare(
+        &self,
+        request: v1::NodeUnprepareResourcesRequest,
+    ) -> Result<v1::NodeUnprepareResourcesResponse, Status> {
+        let answers = self.claims().await?.unprepare(asked(request.claims)).await;
+        let claims = answers.into_iter().map(|(uid, answer)| (uid, unprepared(answer))).collect();
+        Ok(v1::NodeUnprepareResourcesResponse { claims })
     }
 }
 
@@ -50,6 +61,10 @@ fn prepared(answer: Prepared) -> v1::NodePrepareResourceResponse {
         }
         Err(error) => v1::NodePrepareResourceResponse { devices: Vec::new(), error: error.to_string() },
     }
+}
+
+fn unprepared(answer: Result<(), ClaimError>) -> v1::NodeUnprepareResourceResponse {
+    v1::NodeUnprepareResourceResponse { error: answer.err().map(|error| error.to_string()).unwrap_or_default() }
 }
 
 fn device(prepared: PreparedDevice) -> v1::Device {
@@ -68,14 +83,14 @@ impl v1::dra_plugin_server::DraPlugin for DraService {
         &self,
         request: Request<v1::NodePrepareResourcesRequest>,
     ) -> Result<Response<v1::NodePrepareResourcesResponse>, Status> {
-        Ok(Response::new(self.prepare(request.into_inner()).await))
+        Ok(Response::new(self.prepare(request.into_inner()).await?))
     }
 
     async fn node_unprepare_resources(
         &self,
         request: Request<v1::NodeUnprepareResourcesRequest>,
     ) -> Result<Response<v1::NodeUnprepareResourcesResponse>, Status> {
-        Ok(Response::new(self.unprepare(request.into_inner()).await))
+        Ok(Response::new(self.unprepare(request.into_inner()).await?))
     }
 }
 
@@ -85,13 +100,13 @@ impl v1beta1::dra_plugin_server::DraPlugin for DraService {
         &self,
         request: Request<v1beta1::NodePrepareResourcesRequest>,
     ) -> Result<Response<v1beta1::NodePrepareResourcesResponse>, Status> {
-        Ok(Response::new(self.prepare(request.into_inner().into()).await.into()))
+        Ok(Response::new(self.prepare(request.into_inner().into()).await?.into()))
     }
 
     async fn node_unprepare_resources(
         &self,
         request: Request<v1beta1::NodeUnprepareResourcesRequest>,
     ) -> Result<Response<v1beta1::NodeUnprepareResourcesResponse>, Status> {
-        Ok(Response::new(self.unprepare(request.into_inner().into()).await.into()))
+        Ok(Response::new(self.unprepare(request.into_inner().into()).await?.into()))
     }
 }

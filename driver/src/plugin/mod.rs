@@ -1,17 +1,19 @@
 //! Being kubelet's plugin: two unix sockets, registration, the DRA service, the health service.
 //!
 //! ```text
-//!  kubelet ─► plugins_registry/<driver>-reg.sock ─► accept ─► Registrar
-//!  kubelet ─► plugins/<driver>/dra.sock ──────────► accept ─► DraService ─► claims
-//!                                                        └──► HealthService ◄─ reports (watch channel)
+//!  kubelet ─► plugins_registry/<driver>-<instance>-reg.sock ─► accept ─► Registrar
+//!  kubelet ─► plugins/<driver>/dra-<instance>.sock ──────────► accept ─► DraService ─► claims (once they are read)
+//!                                                                   └──► HealthService ◄─ reports (watch channel)
 //! ```
 //!
+//! Each process is an instance with sockets of its own: kubelet calls the newest one, so a new agent can be registered before the old one goes.
 //! Started in that order: the service answers before kubelet hears of it. Stopped the other way round: kubelet is told by the
 //! removal of the registration socket, calls that run are finished, then the service goes.
 
 pub mod accept;
 pub mod dra;
 pub mod health;
+pub mod leftovers;
 pub mod registration;
 pub mod socket;
 #[cfg(test)]
@@ -32,7 +34,7 @@ use tonic::transport::server::Router;
 
 use crate::claims::Claims;
 use crate::metrics::PluginMetrics;
-use accept::Connection;
+use accept::{Connection, Socket};
 use dra::DraService;
 use health::{HealthService, Report};
 use registration::Registrar;
@@ -42,6 +44,9 @@ pub use registration::Registration;
 const DRAIN: Duration = Duration::from_secs(25);
 /// Connections that were accepted and not yet taken by the server.
 const BACKLOG: usize = 16;
+
+/// The longest path of a unix socket, in bytes.
+const MAX_PATH: usize = 107;
 
 /// Where kubelet looks for us.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,12 +58,25 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Of this driver under kubelet's root. Both must be the same path on the host: kubelet uses the service's literally.
+    /// Of an instance of this driver under kubelet's root. Both must be the same path on the host: kubelet uses the service's literally.
     #[must_use]
-    pub fn new(kubelet_root: &Path, driver: &str) -> Self {
-        Self {
-            registration: kubelet_root.join("plugins_registry").join(format!("{driver}-reg.sock")),
-            service: kubelet_root.join("plugins").join(driver).join("dra.sock"),
+    pub fn new(kubelet_root: &Path, driver: &str, instance: Option<&str>) -> Self {
+        let of = instance.map(|instance| format!("-{instance}")).unwrap_or_default();
+        let registry = kubelet_root.join("plugins_registry");
+        let long = registry.join(format!("{driver}{of}-reg.sock"));
+        let registration = match instance {
+            // Kubelet asks for the driver's name; the file's may be any.
+            Some(instance) if long.as_os_str().len() > MAX_PATH => registry.join(format!("{instance}-reg.sock")),
+            _ => long,
+        };
+        Self { registration, service: kubelet_root.join("plugins").join(driver).join(format!("dra{of}.sock")) }
+    }
+
+    /// The instance that a service socket's file name stands for; `None` for other files.
+    fn instance(name: &Path) -> Option<Option<String>> {
+        match name.to_str()?.strip_prefix("dra")?.strip_suffix(".sock")? {
+            "" => Some(None),
+            instance => Some(Some(instance.strip_prefix('-')?.to_owned())),
         }
     }
 }
@@ -69,12 +87,14 @@ pub struct Plugin {
     pub driver: String,
     /// The sockets.
     pub paths: Paths,
-    /// The claims.
-    pub claims: Claims,
+    /// The claims, once they are read: calls wait for them.
+    pub claims: watch::Receiver<Option<Claims>>,
     /// The health of the devices.
     pub reports: watch::Receiver<Arc<Report>>,
     /// What kubelet said about our registration.
     pub registration: watch::Sender<Registration>,
+    /// Told when kubelet connects to the service.
+    pub reached: watch::Sender<bool>,
     /// Counters.
     pub metrics: PluginMetrics,
 }
@@ -105,9 +125,9 @@ impl Plugin {
         let registration = Server::builder().add_service(RegistrationServer::new(registrar));
 
         let (service_ready, service_is_ready) = oneshot::channel();
-        let (registration_ready, _) = oneshot::channel();
         let restored = self.metrics.sockets_restored;
-        let serve_claims = serve(service, self.paths.service, service_ready, restored.clone(), service_stop.clone());
+        let socket = Socket { path: self.paths.service, restored: restored.clone(), reached: self.reached };
+        let serve_claims = serve(service, socket, service_ready, service_stop.clone());
         let introduce = async {
             // The service ended, or was told to, before it was ready: then there is nothing to introduce.
             let served = tokio::select! {
@@ -115,10 +135,14 @@ impl Plugin {
                 () = stop.cancelled() => false,
             };
             if served {
-                serve(registration, self.paths.registration, registration_ready, restored, stop.clone()).await?;
+                let socket = Socket { path: self.paths.registration, restored, reached: watch::Sender::new(false) };
+                serve(registration, socket, oneshot::channel().0, stop.clone()).await?;
             }
             stop.cancelled().await;
-            self.claims.drain().await;
+            let claims = self.claims.borrow().clone();
+            if let Some(claims) = claims {
+                claims.drain().await;
+            }
             service_stop.cancel();
             Ok(())
         };
@@ -130,13 +154,13 @@ impl Plugin {
 /// Serves a socket until `stop`, and then for as long as its calls run, but no longer than [`DRAIN`].
 async fn serve(
     router: Router,
-    path: PathBuf,
+    socket: Socket,
     ready: oneshot::Sender<()>,
-    restored: prometheus_client::metrics::counter::Counter,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
+    let path = socket.path.clone();
     let (sender, connections) = mpsc::channel::<std::io::Result<Connection>>(BACKLOG);
-    let accepting = accept::run(path.clone(), sender, ready, restored, stop.clone());
+    let accepting = accept::run(socket, sender, ready, stop.clone());
     let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(connections), stop.clone().cancelled_owned());
     let cut_off = async {
         stop.cancelled().await;

@@ -58,16 +58,17 @@ impl Bench {
             metrics: ClaimMetrics::default(),
         })
         .unwrap();
-        let paths = Paths::new(dir.path(), DRIVER);
+        let paths = Paths::new(dir.path(), DRIVER, Some("1a2b"));
         let (reports, reports_seen) = watch::channel(Arc::new(report(HealthState::Healthy)));
         let (registration_sender, registration) = watch::channel(Registration::default());
         let (metrics, stop) = (PluginMetrics::default(), CancellationToken::new());
         let plugin = Plugin {
             driver: DRIVER.to_owned(),
             paths: paths.clone(),
-            claims,
+            claims: watch::Sender::new(Some(claims)).subscribe(),
             reports: reports_seen,
             registration: registration_sender,
+            reached: watch::Sender::new(false),
             metrics: metrics.clone(),
         };
         let task = tokio::spawn(plugin.run(stop.clone()));

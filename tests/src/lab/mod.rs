@@ -161,7 +161,17 @@ impl Lab {
         let (kubelet_root, cdi_root) = self.ground.roots(name, &folder);
         let gpus = Gpus::install(&folder, name, self.plan.gpus, self.ground.device_nodes(name))?;
         let (name, kubelet, driver, driver_address) = (name.to_owned(), None, None, None);
-        let node = Node { name: name.clone(), gpus, folder, kubelet_root, cdi_root, kubelet, driver, driver_address };
+        let node = Node {
+            name: name.clone(),
+            gpus,
+            folder,
+            kubelet_root,
+            cdi_root,
+            kubelet,
+            driver,
+            driver_address,
+            predecessor: None,
+        };
         self.nodes.insert(name.clone(), node);
         self.start_kubelet(&name)
     }
@@ -238,6 +248,16 @@ impl Lab {
         node.driver_address = Some(process.line("listening on ").await?);
         node.driver = Some(process);
         Ok(())
+    }
+
+    /// Starts a second agent on a node. It is the node's from now on; the first one runs on as its predecessor.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_successor(&mut self, name: &str) -> Result<()> {
+        let node = self.node(name)?;
+        node.predecessor = node.driver.take();
+        self.start_driver(name).await
     }
 
     /// Starts the controller, or starts it again.

@@ -30,7 +30,7 @@ pub(super) async fn figures() -> Result<Vec<Figure>> {
     let mut stage = Stage::open(plan, &Site::Small).await?;
     stage.published(8).await?;
     let claim = allocated(&mut stage.lab).await?;
-    let socket = stage.lab.node("n1")?.kubelet_root().join(format!("plugins/{DRIVER}/dra.sock"));
+    let [_, socket] = stage.lab.node("n1")?.sockets()?;
     let mut plugin = DraPluginClient::new(channel(&socket).await?);
     let mut times = Vec::new();
     for _ in 0..TIMES {

@@ -183,15 +183,13 @@ async fn nvml_is_back(stage: &mut Stage) -> Result<Notes> {
 
 async fn garbage(stage: &mut Stage) -> Result<Notes> {
     stage.published(8).await?;
-    let root = stage.lab.node("n1")?.kubelet_root().to_owned();
-    let sockets = ["plugins_registry/gpu.devicetaint.dev-reg.sock", "plugins/gpu.devicetaint.dev/dra.sock"];
-    for socket in sockets {
+    for socket in stage.lab.node("n1")?.sockets()? {
         for garbage in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             &[0xff; 4096],
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         ] {
-            let mut stream = UnixStream::connect(root.join(socket)).await?;
+            let mut stream = UnixStream::connect(&socket).await?;
             // The other side may close before all is written: that is what is wanted.
             stream.write_all(garbage).await.ok();
             stream.shutdown().await.ok();

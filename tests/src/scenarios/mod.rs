@@ -4,6 +4,7 @@ pub mod crashes;
 pub mod faults;
 pub mod spared;
 pub mod story;
+pub mod takeover;
 
 use crate::stage::Scenario;
 
@@ -15,6 +16,7 @@ pub fn table() -> &'static [Scenario] {
         crashes::CONTROLLER,
         crashes::DRIVER,
         crashes::KUBELET,
+        takeover::TAKEOVER,
         faults::PUBLISH,
         faults::NEIGHBOURS,
         faults::NVML,
