@@ -21,6 +21,8 @@ pub enum Need {
     FailingServer,
     /// Real containers on node n1.
     Containers,
+    /// An agent of node n1 that is a process of the lab, so that a second one can be started next to it.
+    AgentProcess,
     /// A server that keeps the taints of slices.
     Taints,
     /// A server that drops them.
@@ -38,6 +40,8 @@ pub enum Need {
 pub struct Offer {
     /// It is a small cluster, started for one scenario.
     pub small: bool,
+    /// The agent of node n1 is the pod of a DaemonSet.
+    pub installed: bool,
     /// The server keeps the taints of slices.
     pub taints: bool,
     /// It also keeps those with effect None.
@@ -57,6 +61,7 @@ impl Need {
                 (offer.small, "it makes the API server fail on purpose, which a real one does not do")
             }
             Self::Containers => (!offer.small, "it looks into containers, which the small cluster does not have"),
+            Self::AgentProcess => (!offer.installed, "it starts two agents on one node, and here a DaemonSet has one"),
             // What the server of a small cluster does is the plan's choice.
             _ if offer.small => return None,
             Self::Taints => (offer.taints, "the server drops the taints of slices: the gate DRADeviceTaints is off"),
@@ -79,7 +84,8 @@ pub fn unmet(needs: &[Need], offer: &Offer) -> Option<&'static str> {
 
 impl Offer {
     /// What a small cluster offers before it is started.
-    pub const SMALL: Self = Self { small: true, taints: true, none_taints: true, rules: true, health_status: true };
+    pub const SMALL: Self =
+        Self { small: true, installed: false, taints: true, none_taints: true, rules: true, health_status: true };
 
     /// Asks a server that runs.
     ///
@@ -91,7 +97,7 @@ impl Offer {
         let none_taints = taints && kept_taints(client, &["None"]).await? == 1;
         let rules = rules(client).await?.is_some();
         let health_status = small || gate(&told_gates(client).await?, "ResourceHealthStatus");
-        Ok(Self { small, taints, none_taints, rules, health_status })
+        Ok(Self { small, installed: false, taints, none_taints, rules, health_status })
     }
 }
 
@@ -134,10 +140,17 @@ mod tests {
 
     #[test]
     fn a_real_cluster_lacks_what_it_does_not_offer_and_the_small_one_only_containers() {
-        let old = Offer { small: false, taints: false, none_taints: false, rules: false, health_status: false };
+        let old = Offer {
+            small: false,
+            installed: true,
+            taints: false,
+            none_taints: false,
+            rules: false,
+            health_status: false,
+        };
         assert_eq!(unmet(&[], &old), None);
         assert_eq!(unmet(&[Need::NoTaints, Need::NoRules, Need::Containers], &old), None);
-        for need in [Need::Taints, Need::Rules, Need::HealthStatus, Need::FailingServer] {
+        for need in [Need::AgentProcess, Need::Taints, Need::Rules, Need::HealthStatus, Need::FailingServer] {
             assert!(unmet(&[Need::Containers, need], &old).is_some(), "{need:?}");
             assert_eq!(unmet(&[need, Need::NoTaints, Need::NoRules], &Offer::SMALL), None, "{need:?}");
         }

@@ -53,7 +53,10 @@ impl Site {
     pub async fn offer(&self) -> Result<Offer> {
         match self {
             Self::Small => Ok(Offer::SMALL),
-            Self::Real(cluster) => Offer::of(&client(&cluster.kubeconfig).await?, false).await,
+            Self::Real(cluster) => {
+                let offer = Offer::of(&client(&cluster.kubeconfig).await?, false).await?;
+                Ok(Offer { installed: cluster.installed, ..offer })
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 
 use crate::lab::Plan;
+use crate::needs::Need;
 use crate::objects::{NAMESPACE, claim, pod};
 use crate::stage::{Notes, Scenario, Stage};
 use crate::step;
@@ -20,7 +21,7 @@ const NOT_PREPARED: &str = "FailedPrepareDynamicResources";
 pub const TAKEOVER: Scenario = Scenario {
     name: "an-agent-takes-over",
     about: "a second agent of a node takes over from the first: no pod waits, no claim is forgotten, no slice goes",
-    needs: &[],
+    needs: &[Need::AgentProcess],
     plan: || Plan { nodes: vec!["n1".to_owned()], ..Plan::default() },
     steps: &[
         step!("A pod holds a GPU. A second agent starts and stands by, and a pod still runs at once.", stand_by),
