@@ -9,6 +9,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, PodSpec, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::api::resource::v1::DeviceClass;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -83,6 +84,18 @@ fn arguments(name: &str, pod: &PodSpec) -> Vec<String> {
     assert_eq!((container.name.as_str(), pod.containers.len()), (name, 1));
     let given = container.args.clone().unwrap_or_default();
     std::iter::once(name.to_owned()).chain(given).collect()
+}
+
+/// kubelet must always find an agent: the new one stands by before the old one ends. What both hold at once must not be of the node.
+#[test]
+fn an_update_of_the_agents_has_two_on_a_node() {
+    let agents: DaemonSet = typed(&of_kind(&objects("manifests.yaml"), "DaemonSet")[0]);
+    let rolling = agents.spec.as_ref().unwrap().update_strategy.clone().unwrap().rolling_update.unwrap();
+    assert_eq!((rolling.max_surge, rolling.max_unavailable), (Some(IntOrString::Int(1)), Some(IntOrString::Int(0))));
+    let pod = agents.spec.unwrap().template.spec.unwrap();
+    assert_eq!(pod.host_network, None);
+    let ports = pod.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    assert!(ports.map(|port| port.host_port).all(|port| port.is_none()));
 }
 
 #[test]
