@@ -90,9 +90,9 @@ fn arguments(name: &str, pod: &PodSpec) -> Vec<String> {
 #[test]
 fn an_update_of_the_agents_has_two_on_a_node() {
     let agents: DaemonSet = typed(&of_kind(&objects("manifests.yaml"), "DaemonSet")[0]);
-    let rolling = agents.spec.as_ref().unwrap().update_strategy.clone().unwrap().rolling_update.unwrap();
+    let rolling = agents.spec.update_strategy.clone().unwrap().rolling_update.unwrap();
     assert_eq!((rolling.max_surge, rolling.max_unavailable), (Some(IntOrString::Int(1)), Some(IntOrString::Int(0))));
-    let pod = agents.spec.unwrap().template.spec.unwrap();
+    let pod = agents.spec.template.spec.unwrap();
     assert_eq!(pod.host_network, None);
     let ports = pod.containers.iter().flat_map(|container| container.ports.iter().flatten());
     assert!(ports.map(|port| port.host_port).all(|port| port.is_none()));
