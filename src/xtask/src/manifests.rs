@@ -1,4 +1,5 @@
-//! `cargo xtask manifests`: deploy/manifests.yaml, the chart rendered with its default values, for those who install without helm.
+//! `cargo xtask manifests`: deploy/manifests.yaml, the chart rendered with its default values, for those who install without helm; and
+//! deploy/tests/rendered, the chart with each file of deploy/tests/values, for those who read what a change of the chart does.
 //!
 //! The helm is that of the real cluster's tools, built once: another version would write the same objects with other blank lines. `--check` only compares.
 
@@ -15,7 +16,7 @@ use crate::kube::programs;
 /// Options of `cargo xtask manifests`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Change nothing; fail when deploy/manifests.yaml is not what the chart gives
+    /// Change nothing; fail when a rendered file is not what the chart gives
     #[arg(long)]
     check: bool,
     /// A helm to use in place of the one of the cache, which is built when it is not there
@@ -23,6 +24,9 @@ pub(crate) struct Args {
     helm: Option<PathBuf>,
 }
 
+/// Values other than the defaults, a file each, and what the chart makes of them: so that a change of the chart shows in both.
+const VALUES: &str = "tests/values";
+const RENDERED: &str = "tests/rendered";
 /// Release and namespace of the rendered manifests.
 const NAME: &str = "device-taint-manager";
 /// The Kubernetes that they are rendered for: nothing in the chart depends on it, but helm's own default changes with helm.
@@ -42,30 +46,46 @@ metadata:
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let deploy = crate::repository_root().join("deploy");
-    let file = deploy.join("manifests.yaml");
     let helm = match &args.helm {
         Some(helm) => helm.clone(),
         None => programs::helm().ensure_built(&Surroundings::from_environment()?)?.join("helm"),
     };
-    let wanted = format!("{HEAD}{}", render(&helm, &deploy.join("chart"))?);
-    if !args.check {
-        fs::write(&file, wanted).with_context(|| format!("write {}", file.display()))?;
+    let render = |values: Option<&Path>| render(&helm, &deploy.join("chart"), values);
+    write_or_compare(&deploy.join("manifests.yaml"), &format!("{HEAD}{}", render(None)?), args.check)?;
+    for values in files(&deploy.join(VALUES))? {
+        let file = deploy.join(RENDERED).join(values.file_name().unwrap_or_default());
+        write_or_compare(&file, &render(Some(&values))?, args.check)?;
+    }
+    Ok(())
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let listed = fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))?;
+    let mut files = listed.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
+}
+
+fn write_or_compare(file: &Path, wanted: &str, check: bool) -> Result<()> {
+    if !check {
+        fs::write(file, wanted).with_context(|| format!("write {}", file.display()))?;
         return Ok(writeln!(io::stdout(), "{}", file.display())?);
     }
-    let there = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    match first_difference(&there, &wanted) {
+    let there = fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    match first_difference(&there, wanted) {
         None => Ok(()),
         Some(line) => bail!("{} differs from the chart in line {line}; run `cargo xtask manifests`", file.display()),
     }
 }
 
-fn render(helm: &Path, chart: &Path) -> Result<String> {
-    let started = Command::new(helm)
-        .args(["template", NAME])
-        .arg(chart)
-        .args(["--namespace", NAME, "--kube-version", KUBE_VERSION, "--skip-tests"])
-        .stdin(Stdio::null())
-        .output();
+fn render(helm: &Path, chart: &Path, values: Option<&Path>) -> Result<String> {
+    let mut command = Command::new(helm);
+    command.args(["template", NAME]).arg(chart);
+    command.args(["--namespace", NAME, "--kube-version", KUBE_VERSION, "--skip-tests"]);
+    if let Some(values) = values {
+        command.arg("--values").arg(values);
+    }
+    let started = command.stdin(Stdio::null()).output();
     let output = match started {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!("there is no {}: name a helm 3 or 4 with --helm or $HELM", helm.display())
@@ -98,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_missing_helm_is_said_with_the_way_out() {
-        let error = render(Path::new("/no/such/helm"), Path::new("chart")).unwrap_err().to_string();
+        let error = render(Path::new("/no/such/helm"), Path::new("chart"), None).unwrap_err().to_string();
         assert!(error.contains("/no/such/helm") && error.contains("--helm"), "{error}");
     }
 }
