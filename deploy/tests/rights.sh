@@ -53,7 +53,8 @@ stop() { if [ -n "$pid" ]; then kill "$pid" 2> /dev/null || true; wait "$pid" 2>
 # start PROGRAM FLAG...: in the background, with its log in $work/log; $at is its address.
 start() {
   local program="$1"; shift
-  : > "$work/log"
+  # Here, not where it starts in the background: the address of the one before would be taken for its own.
+  : > "$work/log"; : > "$work/out"
   "$programs/$program" "$@" --listen 127.0.0.1:0 > "$work/out" 2> "$work/log" &
   pid=$!
   until_true "listen" grep -q listening "$work/out"
