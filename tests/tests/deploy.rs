@@ -59,7 +59,7 @@ fn every_object_is_of_the_api_to_its_last_field() {
 
 fn of_the_api(objects: &[Value]) {
     for object in objects {
-        match object["kind"].as_str().unwrap() {
+        match object["kind"].as_str().expect("an object has a kind") {
             "Namespace" => survives::<Namespace>(object),
             "ServiceAccount" => survives::<ServiceAccount>(object),
             "ClusterRole" => survives::<ClusterRole>(object),
@@ -83,7 +83,7 @@ fn pods(file: &str) -> BTreeMap<String, PodSpec> {
     let agents = of_kind(&objects, "DaemonSet").into_iter().map(|object| typed::<DaemonSet>(&object).spec.template);
     let controllers = of_kind(&objects, "Deployment").into_iter();
     let controllers = controllers.map(|object| typed::<Deployment>(&object).spec.template);
-    let pods = agents.chain(controllers).map(|template| template.spec.unwrap());
+    let pods = agents.chain(controllers).map(|template| template.spec.expect("a template has a pod"));
     pods.map(|pod| (pod.containers[0].name.clone(), pod)).collect()
 }
 
@@ -190,13 +190,20 @@ fn both_programs_understand_their_arguments() {
 fn agent_arguments(pod: &PodSpec) -> AgentArgs {
     let mut line = arguments("gpu-driver", pod);
     // In the pod it comes from the environment.
-    assert!(pod.containers[0].env.as_ref().unwrap().iter().any(|variable| variable.name == "NODE_NAME"));
+    assert!(
+        pod.containers[0]
+            .env
+            .as_ref()
+            .expect("a container with an environment")
+            .iter()
+            .any(|variable| variable.name == "NODE_NAME")
+    );
     line.extend(["--node-name".to_owned(), "n1".to_owned()]);
-    AgentArgs::try_parse_from(line).unwrap()
+    AgentArgs::try_parse_from(line).expect("arguments that the agent understands")
 }
 
 fn every_path_is_mounted(agent: &AgentArgs, pod: &PodSpec) {
-    let mounts = pod.containers[0].volume_mounts.as_ref().unwrap();
+    let mounts = pod.containers[0].volume_mounts.as_ref().expect("a container with mounts");
     let mounted = |path: &Path| mounts.iter().any(|mount| path.starts_with(&mount.mount_path));
     let sockets = gpu_driver::plugin::Paths::new(&agent.kubelet_root, &agent.driver_name, Some("1a2b3c4d"));
     for path in [&sockets.registration, &sockets.service, &agent.cdi_root, &agent.state_dir] {
