@@ -1,13 +1,15 @@
 //! The claim controller: an HTTP client that makes claims from templates, and frees and deletes them when their pods are done
-//! (kube-controller-manager's `resourceclaim` controller, and the part of its garbage collector that slices of a deleted node
-//! need).
+//! (kube-controller-manager's `resourceclaim` controller, and the parts of its garbage collectors that slices and pods of a deleted
+//! node need).
 //!
-//! What flows through: watches of pods, claims, templates, nodes and slices -> the view -> [`plan`], a pure list of steps -> one
-//! patch, create or delete with preconditions for each.
+//! What flows through: watches of pods, claims, templates, nodes and slices -> the view -> [`plan`], a pure list of steps, and
+//! [`orphans`] -> one patch, create or delete with preconditions for each.
 
+mod orphans;
 mod plan;
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use cluster::call::CallError;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -24,20 +26,24 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::orphans::{Quarantine, node_of};
 use self::plan::{Action, View, is_active_pod, plan};
 use crate::actor::event::{Told, tell};
 use crate::actor::reference::{self, FINALIZER, POD_CLAIM_ANNOTATION};
 use crate::actor::watch::{QUEUE, follow};
-use crate::actor::{Backoff, call, key, now, patch_object, patch_status, uid};
+use crate::actor::{Backoff, call, key, now, patch_object, patch_status, seconds, uid};
 
 /// A pod needs a few steps: create, record, reserve. More passes in a row than this mean that something is wrong.
 const MOST_PASSES: usize = 16;
 /// The longest prefix of a generated name: five letters are added, and a name has at most 253.
 const LONGEST_PREFIX: usize = 248;
 
-/// Runs until cancelled. An API server that is away is waited for.
-pub async fn run(client: Client, cancel: CancellationToken) {
-    let _: Option<()> = cancel.run_until_cancelled(control(client)).await;
+/// How long a Node may be gone before its pods are deleted, as long as kube-controller-manager waits.
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(40);
+
+/// Runs until cancelled; pods whose Node is gone for `orphan_grace` are deleted. An API server that is away is waited for.
+pub async fn run(client: Client, orphan_grace: Duration, cancel: CancellationToken) {
+    let _: Option<()> = cancel.run_until_cancelled(control(client, orphan_grace)).await;
 }
 
 enum Notice {
@@ -48,10 +54,11 @@ enum Notice {
     Slice(Box<Event<ResourceSlice>>),
 }
 
-async fn control(client: Client) {
+async fn control(client: Client, orphan_grace: Duration) {
     let mut tasks = JoinSet::new();
     let mut notices = watch_all(&client, &mut tasks);
-    let mut controller = Controller { client, view: View::default(), complained: HashSet::new() };
+    let (view, quarantine) = (View::default(), Quarantine::new(orphan_grace));
+    let mut controller = Controller { client, view, complained: HashSet::new(), quarantine };
     let mut waits = Backoff::of_calls();
     let mut again: Option<Instant> = None;
     loop {
@@ -66,9 +73,10 @@ async fn control(client: Client) {
         if !controller.synced() {
             continue;
         }
-        again = if controller.work().await {
+        let (worked, collected) = (controller.work().await, controller.collect_orphans().await);
+        again = if worked && collected {
             waits.reset();
-            None
+            controller.quarantine.wake(Instant::now())
         } else {
             Some(Instant::now() + waits.wait())
         };
@@ -91,6 +99,7 @@ struct Controller {
     view: View,
     /// Pods (by UID) and entries whose missing template was told.
     complained: HashSet<(String, String)>,
+    quarantine: Quarantine,
 }
 
 impl Controller {
@@ -263,6 +272,39 @@ impl Controller {
         Ok(true)
     }
 
+    /// Deletes the pods whose Node is gone for good. Returns false when one has to be tried again.
+    async fn collect_orphans(&mut self) -> bool {
+        let mut all = true;
+        for pod in self.quarantine.orphans(&self.view, Instant::now()) {
+            if let Err(error) = self.collect(&pod).await {
+                tracing::debug!(pod = %key(pod.as_ref()), %error, "a pod whose node is gone is not deleted yet");
+                all = false;
+            }
+        }
+        all
+    }
+
+    /// The server is asked about the Node once more: the watch may be behind.
+    async fn collect(&mut self, pod: &Pod) -> Result<(), CallError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        if let Some(found) = call(nodes.get_opt(node_of(pod).unwrap_or_default())).await? {
+            self.view.nodes.put(found);
+            return Ok(());
+        }
+        let api: Api<Pod> = self.api(&key(pod).namespace);
+        if !reference::is_finished(pod) {
+            let patch = Patch::Strategic(lost(uid(pod)));
+            match call(api.patch_status(&pod.name_any(), &PatchParams::default(), &patch)).await {
+                Err(error) if !error.is_not_found() && !error.is_conflict() => return Err(error),
+                _ => {}
+            }
+        }
+        tracing::info!(pod = %key(pod), "its node is gone: deleted");
+        delete_with(&api, pod, DeleteParams::default().grace_period(0)).await?;
+        self.view.pods.remove(pod);
+        Ok(())
+    }
+
     async fn patch_claim_status(&mut self, claim: &ResourceClaim, status: Value) -> Result<bool, CallError> {
         let patched = patch_status(&self.api(&key(claim).namespace), claim, status).await;
         self.adopt_claim(claim, patched).await
@@ -317,13 +359,32 @@ async fn delete<K>(api: &Api<K>, object: &K) -> Result<Option<K>, CallError>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {
+    delete_with(api, object, DeleteParams::default()).await
+}
+
+/// The same, in another way than usual.
+async fn delete_with<K>(api: &Api<K>, object: &K, params: DeleteParams) -> Result<Option<K>, CallError>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+{
     let preconditions = Preconditions { uid: object.uid(), resource_version: None };
-    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..params };
     match call(api.delete(&object.name_any(), &params)).await {
         Ok(answer) => Ok(answer.left().filter(|left| !left.finalizers().is_empty())),
         Err(error) if error.is_not_found() || error.is_conflict() => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// What is written on a pod whose Node is gone before it is deleted.
+fn lost(uid: &str) -> Value {
+    json!({
+        "metadata": {"uid": uid},
+        "status": {"phase": "Failed", "conditions": [{
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
+            "message": "PodGC: node no longer exists", "lastTransitionTime": seconds(now()),
+        }]},
+    })
 }
 
 /// The claim for one entry of a pod, owned by the pod and named after both.

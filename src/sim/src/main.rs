@@ -33,7 +33,7 @@ enum Command {
     /// Run the scheduler as a client of any API server
     Scheduler(ClientFlags),
     /// Run the claim controller as a client of any API server
-    Claims(ClientFlags),
+    Claims(ClaimsFlags),
     /// Run a kubelet as a client of any API server
     Kubelet(KubeletFlags),
 }
@@ -70,6 +70,15 @@ struct UpFlags {
     /// Seconds that a driver may be away before a kubelet deletes its slices
     #[arg(long, value_name = "SECONDS", default_value_t = kubelet::WIPE_GRACE.as_secs())]
     wipe_grace: u64,
+    #[command(flatten)]
+    orphans: OrphanFlags,
+}
+
+#[derive(Debug, Args)]
+struct OrphanFlags {
+    /// Seconds that a Node may be gone before its pods are deleted
+    #[arg(long, value_name = "SECONDS", default_value_t = claims::ORPHAN_GRACE.as_secs())]
+    orphan_grace: u64,
 }
 
 #[derive(Debug, Args)]
@@ -77,6 +86,14 @@ struct ClientFlags {
     /// Kubeconfig of the cluster
     #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
     kubeconfig: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct ClaimsFlags {
+    #[command(flatten)]
+    client: ClientFlags,
+    #[command(flatten)]
+    orphans: OrphanFlags,
 }
 
 #[derive(Debug, Args)]
@@ -111,6 +128,7 @@ impl UpFlags {
             nodes: self.nodes.clone(),
             cdi: self.cdi,
             wipe_grace: Some(Duration::from_secs(self.wipe_grace)),
+            orphan_grace: self.orphans.grace(),
         }
     }
 
@@ -121,6 +139,12 @@ impl UpFlags {
             let told = format!("--node {twin} is given twice: every node needs a name of its own");
             Cli::command().error(ErrorKind::ValueValidation, told).exit();
         }
+    }
+}
+
+impl OrphanFlags {
+    const fn grace(&self) -> Duration {
+        Duration::from_secs(self.orphan_grace)
     }
 }
 
@@ -170,7 +194,10 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             running.stop().await;
         }
         Command::Scheduler(flags) => scheduler::run(flags.connect("sim-scheduler").await?, cancel).await,
-        Command::Claims(flags) => claims::run(flags.connect("sim-claims").await?, cancel).await,
+        Command::Claims(flags) => {
+            let client = flags.client.connect("sim-claims").await?;
+            claims::run(client, flags.orphans.grace(), cancel).await;
+        }
         Command::Kubelet(flags) => {
             let client = flags.client.connect("sim-kubelet").await?;
             kubelet::run(flags.config(), client, cancel).await?;

@@ -32,6 +32,8 @@ pub struct Cluster {
     pub cdi: bool,
     /// How long a driver may be away before a kubelet deletes its slices; kubelet's own 30 s when absent.
     pub wipe_grace: Option<Duration>,
+    /// How long a Node may be gone before its pods are deleted.
+    pub orphan_grace: Duration,
 }
 
 /// Why a cluster did not start, or ended by itself.
@@ -60,7 +62,7 @@ pub enum UpError {
 impl Cluster {
     /// A cluster of these nodes, everything else as usual.
     pub fn new(root: impl Into<PathBuf>, nodes: Vec<String>) -> Self {
-        Self { server: Options::new(root), nodes, cdi: false, wipe_grace: None }
+        Self { server: Options::new(root), nodes, cdi: false, wipe_grace: None, orphan_grace: claims::ORPHAN_GRACE }
     }
 
     /// The root of a node's kubelet.
@@ -125,13 +127,13 @@ impl Cluster {
     ) -> Result<(), UpError> {
         let scheduler_client = client(&running.kubeconfig, "sim-scheduler").await?;
         let claims_client = client(&running.kubeconfig, "sim-claims").await?;
-        let (token, other) = (parts.clone(), parts.clone());
+        let (token, other, orphan_grace) = (parts.clone(), parts.clone(), self.orphan_grace);
         tasks.spawn(async move {
             scheduler::run(scheduler_client, token).await;
             Ok(())
         });
         tasks.spawn(async move {
-            claims::run(claims_client, other).await;
+            claims::run(claims_client, orphan_grace, other).await;
             Ok(())
         });
         for node in &self.nodes {

@@ -1,6 +1,7 @@
 //! The life of one pod, as state only: admission, claims, containers that run until something ends them, and the end, in the order
 //! that kubelet keeps: claims are unprepared after all containers have stopped and before the API server is told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +18,21 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Shared;
 use super::admission::admit;
 use super::behaviour::Behaviour;
-use super::cdi;
+use super::cdi::{self, Injected};
 use super::prepared::PreparedDevice;
 use super::status::{Containers, Facts, ResourceHealth, rejected, status};
 use crate::actor::event::{Told, tell};
 use crate::actor::{Backoff, call, key, now, reference, uid};
 
-/// The environment that CDI brings into the containers, by container, as JSON.
-const CDI_ENV: &str = "sim.devicetaint.dev/cdi-env";
+/// A part of what CDI brings.
+type Part = fn(&Injected) -> &[String];
+
+/// What CDI brings into the containers, by container, as JSON: environment, device nodes, mounts.
+const CDI: [(&str, Part); 3] = [
+    ("sim.devicetaint.dev/cdi-env", |injected| &injected.env),
+    ("sim.devicetaint.dev/cdi-devices", |injected| &injected.devices),
+    ("sim.devicetaint.dev/cdi-mounts", |injected| &injected.mounts),
+];
 /// Waits between attempts to prepare or unprepare a pod's claims.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// A container that ends at once is not restarted faster than this.
@@ -165,9 +173,9 @@ impl Worker {
             ("FailedPrepareDynamicResources", format!("Failed to prepare dynamic resources: {error}"))
         })?;
         let Some(root) = &self.shared.cdi_root else { return Ok(()) };
-        let env = self.cdi_environment(pod, root).map_err(|problem| ("Failed", format!("Error: {problem}")))?;
-        if env.as_object().is_some_and(|env| !env.is_empty()) {
-            let patch = json!({"metadata": {"uid": self.uid, "annotations": {CDI_ENV: env.to_string()}}});
+        let injected = self.injected(pod, root).map_err(|problem| ("Failed", format!("Error: {problem}")))?;
+        if !injected.is_empty() {
+            let patch = json!({"metadata": {"uid": self.uid, "annotations": annotations(&injected)}});
             let api = self.api(pod);
             if let Err(error) = call(api.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch))).await {
                 tracing::debug!(pod = %key(pod), %error, "annotation not written");
@@ -176,16 +184,17 @@ impl Worker {
         Ok(())
     }
 
-    fn cdi_environment(&self, pod: &Pod, root: &std::path::Path) -> Result<Value, String> {
-        let mut by_container = serde_json::Map::new();
+    /// What CDI brings, by container.
+    fn injected(&self, pod: &Pod, root: &std::path::Path) -> Result<BTreeMap<String, Injected>, String> {
+        let mut by_container = BTreeMap::new();
         for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
             let devices = self.devices(pod, container).into_iter().flat_map(|(_, devices)| devices);
             let ids: Vec<String> = devices.flat_map(|(_, device)| device.cdi_ids).collect();
             if !ids.is_empty() {
-                by_container.insert(container.name.clone(), json!(cdi::environment(root, &ids)?));
+                by_container.insert(container.name.clone(), cdi::inject(root, &ids)?);
             }
         }
-        Ok(Value::Object(by_container))
+        Ok(by_container)
     }
 
     /// The containers run, until they end by themselves or are stopped.
@@ -392,6 +401,15 @@ impl Worker {
         };
         devices.into_iter().map(of_device).collect()
     }
+}
+
+/// What was injected, as annotations; what nobody gets has none.
+fn annotations(injected: &BTreeMap<String, Injected>) -> BTreeMap<&'static str, String> {
+    let of = |(name, part): (&'static str, Part)| {
+        let parts: BTreeMap<&String, &[String]> = injected.iter().map(|(name, all)| (name, part(all))).collect();
+        parts.values().any(|part| !part.is_empty()).then(|| (name, json!(parts).to_string()))
+    };
+    CDI.into_iter().filter_map(of).collect()
 }
 
 const fn warning(reason: &'static str) -> Told {

@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 use super::PATIENCE;
 use super::driver::{DRIVER, Driver};
 
+/// How long a Node may be gone before its pods are deleted.
+const ORPHAN_GRACE: Duration = Duration::from_millis(400);
+
 pub(crate) struct Lab {
     pub(crate) client: Client,
     server: Running,
@@ -56,7 +59,7 @@ impl Lab {
         let scheduler_client = up::client(&server.kubeconfig, "sim-scheduler").await.unwrap();
         let claims_client = up::client(&server.kubeconfig, "sim-claims").await.unwrap();
         tokio::spawn(scheduler::run(scheduler_client, parts.clone()));
-        tokio::spawn(claims::run(claims_client, parts.clone()));
+        tokio::spawn(claims::run(claims_client, ORPHAN_GRACE, parts.clone()));
         let lab = Self { client, server, folder, parts };
         let selector = json!([{"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]);
         lab.create_global::<DeviceClass>(json!({"metadata": {"name": "gpu"}, "spec": {"selectors": selector}})).await;

@@ -215,6 +215,26 @@ async fn a_pod_deleted_by_force_is_unprepared_too() {
 }
 
 #[tokio::test]
+async fn pods_of_a_node_that_is_deleted_go_and_their_devices_are_free() {
+    let lab = Lab::start().await;
+    let kubelet = lab.kubelet("node-a").await;
+    let driver = lab.driver("node-a");
+    let _serving = driver.serve();
+    driver.publish(1, &json!([])).await;
+    lab.pod("p", Some("shared"), json!({})).await;
+    lab.running("p").await;
+    kubelet.stop().await;
+    Api::<Node>::all(lab.client.clone()).delete("node-a", &DeleteParams::default()).await.unwrap();
+    let lost = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|condition| condition.reason.as_deref() == Some("DeletionByPodGC"))
+    };
+    lab.wait_pod("p", "told why it goes", lost).await;
+    lab.gone::<Pod>("p").await;
+    lab.wait::<ResourceClaim>("shared", "free", |claim| consumers(claim) == 0).await;
+}
+
+#[tokio::test]
 async fn a_pod_takes_its_time_to_stop_but_not_more_than_its_grace() {
     let lab = Lab::start().await;
     let _kubelet = lab.kubelet("node-a").await;
