@@ -17,6 +17,7 @@ pub mod programs;
 pub mod programs_say;
 pub mod run;
 pub mod scenarios;
+pub mod signals;
 pub mod stage;
 pub mod wait;
 pub mod witness;

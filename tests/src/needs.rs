@@ -33,6 +33,10 @@ pub enum Need {
     NoRules,
     /// Pods whose status shows the health of their devices.
     HealthStatus,
+    /// Kubernetes' own DRA test driver.
+    TestDriver,
+    /// kube-controller-manager's own evictor of device taints.
+    UpstreamEvictor,
 }
 
 /// What a cluster offers.
@@ -50,6 +54,10 @@ pub struct Offer {
     pub rules: bool,
     /// Pods' status shows the health of their devices.
     pub health_status: bool,
+    /// Kubernetes' own DRA test driver is there.
+    pub test_driver: bool,
+    /// kube-controller-manager evicts for device taints itself.
+    pub upstream_evictor: bool,
 }
 
 impl Need {
@@ -61,7 +69,20 @@ impl Need {
                 (offer.small, "it makes the API server fail on purpose, which a real one does not do")
             }
             Self::Containers => (!offer.small, "it looks into containers, which the small cluster does not have"),
-            Self::AgentProcess => (!offer.installed, "it starts two agents on one node, and here a DaemonSet has one"),
+            Self::AgentProcess => (
+                !offer.installed,
+                "it starts agents and deletes their Node as it likes, and here a DaemonSet has the agent",
+            ),
+            Self::TestDriver if offer.small => {
+                (false, "Kubernetes' DRA test driver writes protobuf, which the small cluster does not read")
+            }
+            Self::TestDriver => {
+                (offer.test_driver, "Kubernetes' DRA test driver is not there: it is built for 1.37 only")
+            }
+            Self::UpstreamEvictor => (
+                offer.upstream_evictor,
+                "kube-controller-manager does not evict for device taints here: `cargo xtask kube up --upstream-evictor`",
+            ),
             // What the server of a small cluster does is the plan's choice.
             _ if offer.small => return None,
             Self::Taints => (offer.taints, "the server drops the taints of slices: the gate DRADeviceTaints is off"),
@@ -79,13 +100,24 @@ impl Need {
 /// The first reason why a cluster that offers this cannot run a scenario with these needs.
 #[must_use]
 pub fn unmet(needs: &[Need], offer: &Offer) -> Option<&'static str> {
+    if offer.upstream_evictor && !needs.contains(&Need::UpstreamEvictor) {
+        return Some("kube-controller-manager evicts for device taints here, and would come before us");
+    }
     needs.iter().find_map(|need| need.unmet(offer))
 }
 
 impl Offer {
     /// What a small cluster offers before it is started.
-    pub const SMALL: Self =
-        Self { small: true, installed: false, taints: true, none_taints: true, rules: true, health_status: true };
+    pub const SMALL: Self = Self {
+        small: true,
+        taints: true,
+        none_taints: true,
+        rules: true,
+        health_status: true,
+        installed: false,
+        test_driver: false,
+        upstream_evictor: false,
+    };
 
     /// Asks a server that runs.
     ///
@@ -97,7 +129,7 @@ impl Offer {
         let none_taints = taints && kept_taints(client, &["None"]).await? == 1;
         let rules = rules(client).await?.is_some();
         let health_status = small || gate(&told_gates(client).await?, "ResourceHealthStatus");
-        Ok(Self { small, installed: false, taints, none_taints, rules, health_status })
+        Ok(Self { taints, none_taints, rules, health_status, small, ..Self::SMALL })
     }
 }
 
@@ -147,6 +179,7 @@ mod tests {
             none_taints: false,
             rules: false,
             health_status: false,
+            ..Offer::SMALL
         };
         assert_eq!(unmet(&[], &old), None);
         assert_eq!(unmet(&[Need::NoTaints, Need::NoRules, Need::Containers], &old), None);
@@ -158,6 +191,14 @@ mod tests {
         let new = Offer { small: false, ..Offer::SMALL };
         assert!(unmet(&[Need::NoTaints], &new).unwrap().contains("DRADeviceTaints"));
         assert_eq!(unmet(&[Need::Taints, Need::Rules, Need::HealthStatus], &new), None);
+    }
+
+    #[test]
+    fn beside_the_upstream_evictor_only_those_scenarios_run_that_are_about_it() {
+        let upstream = Offer { small: false, upstream_evictor: true, ..Offer::SMALL };
+        assert!(unmet(&[Need::Rules], &upstream).unwrap().contains("before us"));
+        assert_eq!(unmet(&[Need::Rules, Need::UpstreamEvictor], &upstream), None);
+        assert!(unmet(&[Need::UpstreamEvictor], &Offer::SMALL).unwrap().contains("--upstream-evictor"));
     }
 
     #[test]

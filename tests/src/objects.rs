@@ -4,10 +4,22 @@ use serde_json::{Value, json};
 
 /// The DRA driver, and the class that offers its whole GPUs.
 pub const DRIVER: &str = "gpu.devicetaint.dev";
+/// Kubernetes' DRA test driver, and the class that offers its devices.
+pub const FOREIGN_DRIVER: &str = "test-driver.cdi.k8s.io";
 /// The namespace of every scenario; it carries the label that admin access needs.
 pub const NAMESPACE: &str = "story";
 /// The image of every container; `cargo xtask kube up` brings it into a real node.
 const IMAGE: &str = "devicetaint.dev/busybox:1";
+/// The name of every pod's one container.
+pub const CONTAINER: &str = "main";
+/// The last line that a container prints which was asked to tell what it sees.
+pub const TOLD: &str = "that is all";
+/// Prints what a container sees, a thing a line. `true` opens the node: a container's cgroup may forbid that.
+const TELL: &str = r#"env | sed 's/^/env /'
+for node in /dev/nvidia*; do [ -c "$node" ] && true < "$node" && echo "device $node"; done
+awk '{print "mount " $5}' /proc/self/mountinfo
+echo "that is all"
+exec sleep 1000000"#;
 /// The key that administrators mark devices with (`kubectl device taint`).
 pub const MAINTENANCE: &str = "devicetaint.dev/maintenance";
 
@@ -17,6 +29,15 @@ pub fn namespace() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": NAMESPACE, "labels": {"resource.kubernetes.io/admin-access": "true"}},
+    })
+}
+
+/// The class that offers the devices of Kubernetes' DRA test driver.
+#[must_use]
+pub fn foreign_class() -> Value {
+    json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": FOREIGN_DRIVER},
+        "spec": {"selectors": [{"cel": {"expression": format!("device.driver == \"{FOREIGN_DRIVER}\"")}}]},
     })
 }
 
@@ -38,6 +59,13 @@ impl ClaimSpec {
     #[must_use]
     pub fn count(mut self, count: u64) -> Self {
         self.request["count"] = json!(count);
+        self
+    }
+
+    /// Asks for devices of another class.
+    #[must_use]
+    pub fn of_class(mut self, class: &str) -> Self {
+        self.request["deviceClassName"] = json!(class);
         self
     }
 
@@ -92,7 +120,7 @@ pub fn pod(name: &str) -> PodSpec {
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
         "spec": {
-            "containers": [{"name": "main", "image": IMAGE, "command": ["sleep", "1000000"], "imagePullPolicy": "IfNotPresent"}],
+            "containers": [{"name": CONTAINER, "image": IMAGE, "command": ["sleep", "1000000"], "imagePullPolicy": "IfNotPresent"}],
             "automountServiceAccountToken": false,
             "terminationGracePeriodSeconds": 1,
         },
@@ -128,6 +156,13 @@ impl PodSpec {
     pub fn finishes(mut self) -> Self {
         self.object["spec"]["restartPolicy"] = json!("Never");
         self.object["spec"]["containers"][0]["command"] = json!(["true"]);
+        self
+    }
+
+    /// Its container prints what it sees, for [`crate::lab::Lab::inside`].
+    #[must_use]
+    pub fn tells(mut self) -> Self {
+        self.object["spec"]["containers"][0]["command"] = json!(["sh", "-c", TELL]);
         self
     }
 

@@ -24,6 +24,9 @@ pub struct Eviction {
     pub reason: String,
 }
 
+/// The reason of pod garbage collection.
+const NODE_GONE: &str = "DeletionByPodGC";
+
 type Record = Arc<Mutex<BTreeMap<String, Eviction>>>;
 
 /// Watches the pods of a namespace from its start on.
@@ -90,6 +93,10 @@ fn note(pod: &Pod, record: &Record) {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let target = conditions.into_iter().flatten().find(|condition| condition.type_ == "DisruptionTarget");
     let (Some(target), Some(uid)) = (target, pod.uid()) else { return };
+    // Nobody asked a pod to leave whose Node is gone.
+    if target.reason.as_deref() == Some(NODE_GONE) {
+        return;
+    }
     let eviction = Eviction {
         pod: pod.name_any(),
         at: target.last_transition_time.as_ref().map(|time| time.0),

@@ -7,14 +7,14 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Parser;
 use scenarios::lab::{Node, Site};
 use scenarios::programs::Programs;
 use scenarios::run::{self, Heard};
+use scenarios::signals;
 use scenarios::stage::{Scenario, Stage};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// One bad GPU moves exactly the right pods: the story, with no GPU, no Kubernetes and no root.
 #[derive(Debug, Parser)]
@@ -58,7 +58,11 @@ async fn story(arguments: &Arguments, programs: &Programs) -> Result<()> {
             broken = Err(error);
         }
     });
-    let stage = stage.await?;
+    // The lab is dropped when a signal comes, and its programs end.
+    let stage = tokio::select! {
+        stage = stage => stage?,
+        signal = signals::asked_to_end() => bail!("it was ended by {}", signal?.name()),
+    };
     broken?;
     let (steps, seconds) = (arguments.scenario.steps.len(), began.elapsed().as_secs_f64());
     let done = format!("\nThe story held: {steps} steps checked in {seconds:.1} s.");
@@ -96,12 +100,7 @@ async fn keep(arguments: &Arguments, programs: &Programs, stage: &Stage) -> Resu
     });
     say(arguments, &kept(programs, stage)?, &record)?;
     // SIGTERM too: a demo that it ends at once would leave its programs behind.
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        ended = tokio::signal::ctrl_c() => ended?,
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+    signals::asked_to_end().await.map(drop)
 }
 
 /// Of each node: the file of its GPUs, and where its agent answers.

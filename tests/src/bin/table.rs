@@ -1,16 +1,19 @@
-//! Runs the table of scenarios on a real Kubernetes that `cargo xtask kube up` started. `cargo xtask kube test` calls it.
+//! Runs the table of scenarios on a real Kubernetes that `cargo xtask kube up` started, or on small clusters. `cargo xtask kube test` calls it.
 //!
-//! Exit codes: 0 every scenario that this cluster can run passed; 1 one failed; 2 a flag does not parse, or the cluster does not answer.
+//! Exit codes: 0 every scenario that this cluster can run passed; 1 one failed; 2 a flag does not parse, or the cluster does not answer; 130 and 143 when
+//! SIGINT or SIGTERM came: what was started is ended then, and what is left in a real cluster is cleaned by the next run.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Parser;
 use scenarios::lab::{RealCluster, Site};
 use scenarios::needs::{Offer, unmet};
 use scenarios::run;
+use scenarios::signals;
 use scenarios::stage::Scenario;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -18,11 +21,11 @@ use tokio::time::Instant;
 /// The table of scenarios on a real Kubernetes.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The cluster.json of the cluster.
+    /// The cluster.json of a real cluster. Without it each scenario gets a small cluster of its own.
     #[arg(long, value_name = "FILE")]
-    cluster: PathBuf,
+    cluster: Option<PathBuf>,
     /// The agent of the real node and the controller as helm installs them: in pods, with their own accounts. Their images must be there
-    #[arg(long)]
+    #[arg(long, requires = "cluster")]
     installed: bool,
     /// Also writes the outcomes into this file, one JSON object a line.
     #[arg(long, value_name = "FILE")]
@@ -43,14 +46,17 @@ struct Outcome {
     seconds: f64,
 }
 
+/// How long tasks that cannot be dropped may take to end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 const PASSED: &str = "ok";
 const FAILED: &str = "failed";
 const NOT_HERE: &str = "not run here";
 
 fn main() -> ExitCode {
-    match table(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    let ended = Arguments::parse().run();
+    match ended {
+        Ok(code) => code,
         Err(error) => {
             // Nobody is left to tell when stderr is closed.
             writeln!(std::io::stderr(), "error: {error:#}").ok();
@@ -59,14 +65,35 @@ fn main() -> ExitCode {
     }
 }
 
+impl Arguments {
+    fn run(&self) -> Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let ended = runtime.block_on(async {
+            tokio::select! {
+                passed = table(self) => passed.map(|passed| if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+                // The table is dropped, and with it the lab: its programs end.
+                signal = signals::asked_to_end() => signal.map(|signal| {
+                    writeln!(std::io::stderr(), "ended by {}", signal.name()).ok();
+                    ExitCode::from(signal.exit_code())
+                }),
+            }
+        });
+        // A build that was begun would be waited for without end.
+        runtime.shutdown_timeout(FAREWELL);
+        ended
+    }
+}
+
 /// Whether none failed.
-fn table(arguments: &Arguments) -> Result<bool> {
-    let mut cluster = RealCluster::read(&arguments.cluster)?;
-    cluster.installed = arguments.installed;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let outcomes = runtime.block_on(outcomes(arguments, &Site::Real(Box::new(cluster.clone()))));
-    if cluster.installed {
-        runtime.block_on(cluster.uninstall())?;
+async fn table(arguments: &Arguments) -> Result<bool> {
+    let mut cluster = arguments.cluster.as_deref().map(RealCluster::read).transpose()?;
+    if let Some(cluster) = &mut cluster {
+        cluster.installed = arguments.installed;
+    }
+    let site = cluster.clone().map_or(Site::Small, |cluster| Site::Real(Box::new(cluster)));
+    let outcomes = outcomes(arguments, &site).await;
+    if let Some(cluster) = cluster.filter(|cluster| cluster.installed) {
+        cluster.uninstall().await?;
     }
     let outcomes = outcomes?;
     let count = |wanted: &str| outcomes.iter().filter(|outcome| outcome.outcome == wanted).count();

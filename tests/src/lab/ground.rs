@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceClass;
-use kube::Client;
+use kube::{Api, Client};
 use serde_json::Value;
 
-use super::{Node, RealCluster, Site, create};
+use super::{Inside, Node, RealCluster, Site, create};
 use crate::objects;
 use crate::process::Process;
 use crate::programs::Programs;
@@ -17,6 +18,9 @@ use crate::wait::SOON;
 
 /// Within this time a real kubelet looks at a pod again whose claims it could not prepare.
 const KUBELET_RETRY: Duration = Duration::from_secs(120);
+
+/// The small cluster's controllers, and their flags: pods of a Node that is gone go soon.
+const ACTORS: [(&str, &[&str]); 2] = [("scheduler", &[]), ("claims", &["--orphan-grace", "2"])];
 
 /// What a lab stands on.
 pub(super) enum Ground {
@@ -119,7 +123,11 @@ impl Ground {
     pub(super) async fn kill_kubelet(&self, node: &mut Node) -> Result<()> {
         match self.real_kubelet_of(&node.name) {
             Some(cluster) => cluster.kill_kubelet().await,
-            None => node.kubelet.as_mut().with_context(|| format!("no kubelet runs on {}", node.name))?.kill().await,
+            // It is none of those that must run any more.
+            None => {
+                let mut kubelet = node.kubelet.take().with_context(|| format!("no kubelet runs on {}", node.name))?;
+                kubelet.kill().await
+            }
         }
     }
 
@@ -131,8 +139,26 @@ impl Ground {
         }
     }
 
+    /// Kubernetes' own DRA test driver, where it is there.
+    pub(super) fn test_driver(&self) -> Option<&Path> {
+        match self {
+            Self::Small(_) => None,
+            Self::Real(cluster) => cluster.dra_test_driver.as_deref(),
+        }
+    }
+
     fn is_installed(&self) -> bool {
         self.installed().is_some()
+    }
+
+    /// What the container of a running pod sees, on the node of this machine that has real containers, or by what the sim's kubelet wrote down.
+    pub(super) async fn inside(&self, pods: &Api<Pod>, name: &str) -> Result<Inside> {
+        let pod = pods.get(name).await?;
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        match self.real_kubelet_of(node) {
+            Some(_) => Inside::of_log(pods, name).await,
+            None => Inside::of_annotations(&pod),
+        }
     }
 
     fn real_kubelet_of(&self, node: &str) -> Option<&RealCluster> {
@@ -170,9 +196,9 @@ impl Small {
         let kubeconfig = PathBuf::from(field(&ready, "kubeconfig=")?);
         let server_url = field(&ready, "server=")?;
         let mut actors = BTreeMap::new();
-        for actor in ["scheduler", "claims"] {
+        for (actor, flags) in ACTORS {
             let process = Process::start(actor, &programs.sim(), folder, |command| {
-                command.args([actor, "--kubeconfig"]).arg(&kubeconfig);
+                command.args([actor, "--kubeconfig"]).arg(&kubeconfig).args(flags);
             })?;
             actors.insert(actor, process);
         }

@@ -3,11 +3,14 @@
 //! It stands on a [`Site`]: the small cluster of this repository, whose API server, scheduler, claim controller and kubelets are processes of the lab
 //! too, or a real Kubernetes that runs already. All that the lab started ends when it is dropped.
 
+mod foreign;
 mod ground;
+mod inside;
 mod installed;
 mod node;
 mod real;
 pub(crate) mod rules;
+mod site;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,35 +34,11 @@ use crate::process::Process;
 use crate::programs::Programs;
 
 use ground::Ground;
+pub use inside::Inside;
 use installed::{Installed, Program};
 pub use node::Node;
 pub use real::RealCluster;
-
-/// Where a lab stands.
-#[derive(Clone, Debug, Default)]
-pub enum Site {
-    /// On a small cluster of its own.
-    #[default]
-    Small,
-    /// On a real Kubernetes that runs already. One lab at a time.
-    Real(Box<RealCluster>),
-}
-
-impl Site {
-    /// What its cluster offers, before a scenario's plan is known.
-    ///
-    /// # Errors
-    /// When a cluster that should run does not answer.
-    pub async fn offer(&self) -> Result<Offer> {
-        match self {
-            Self::Small => Ok(Offer::SMALL),
-            Self::Real(cluster) => {
-                let offer = Offer::of(&client(&cluster.kubeconfig).await?, false).await?;
-                Ok(Offer { installed: cluster.installed, ..offer })
-            }
-        }
-    }
-}
+pub use site::Site;
 
 /// What a lab begins with.
 #[derive(Clone, Debug)]
@@ -104,6 +83,8 @@ pub struct Lab {
     installed: Option<Installed>,
     controller: Option<Process>,
     controller_address: Option<String>,
+    /// A driver that is not ours.
+    foreign: Option<Process>,
     folder: TempDir,
 }
 
@@ -132,10 +113,23 @@ impl Lab {
         let ground = Ground::open(site, &programs, folder.path()).await?;
         let client = client(ground.kubeconfig()).await?;
         ground.prepare(&client).await?;
-        let offer = Offer::of(&client, matches!(site, Site::Small)).await?;
+        let offer = site.beside(Offer::of(&client, matches!(site, Site::Small)).await?);
         let installed = ground.installed().map(|cluster| Installed::new(client.clone(), cluster.clone()));
         let (nodes, controller, controller_address) = (BTreeMap::new(), None, None);
-        Ok(Self { client, nodes, programs, plan, ground, offer, installed, controller, controller_address, folder })
+        let foreign = None;
+        Ok(Self {
+            client,
+            nodes,
+            programs,
+            plan,
+            ground,
+            offer,
+            installed,
+            controller,
+            controller_address,
+            foreign,
+            folder,
+        })
     }
 
     /// Takes away what the scenario left in a cluster that lives on, while there are still kubelets and agents to help.
@@ -359,6 +353,17 @@ impl Lab {
         create(&self.client, object).await
     }
 
+    /// Makes an object from JSON that may be there already: then it stays as it is.
+    ///
+    /// # Errors
+    /// When the server refuses it for another reason.
+    pub async fn create_unless_there(&self, object: Value) -> Result<()> {
+        match self.create(object).await {
+            Err(error) if !already_there(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Replaces a node's taints.
     ///
     /// # Errors
@@ -368,6 +373,14 @@ impl Lab {
         let patch = serde_json::json!({"spec": {"taints": taints}});
         nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
+    }
+
+    /// What the container of a pod sees; the pod was asked to tell ([`crate::objects::PodSpec::tells`]), and runs.
+    ///
+    /// # Errors
+    /// When it does not tell.
+    pub async fn inside(&self, pod: &str) -> Result<Inside> {
+        self.ground.inside(&self.pods(), pod).await
     }
 
     /// The pods of the scenarios' namespace.
@@ -425,7 +438,7 @@ impl Lab {
     #[must_use]
     pub fn logs(&self) -> String {
         let nodes = self.nodes.values().flat_map(|node| node.kubelet.iter().chain(node.driver.iter()));
-        let ours = self.controller.iter().chain(nodes).map(Process::log_tail);
+        let ours = self.controller.iter().chain(self.foreign.iter()).chain(nodes).map(Process::log_tail);
         let pods = self.installed.iter().map(Installed::logs);
         self.ground.logs().into_iter().chain(ours).chain(pods).collect::<Vec<_>>().join("\n")
     }
@@ -443,7 +456,7 @@ impl Lab {
     pub fn check(&mut self) -> Result<()> {
         self.ground.check()?;
         let nodes = self.nodes.values_mut().flat_map(|node| node.kubelet.iter_mut().chain(node.driver.iter_mut()));
-        for process in self.controller.iter_mut().chain(nodes) {
+        for process in self.controller.iter_mut().chain(self.foreign.iter_mut()).chain(nodes) {
             process.check()?;
         }
         Ok(())
@@ -463,6 +476,11 @@ pub(super) async fn create(client: &Client, object: Value) -> Result<()> {
     let made = api.create(&PostParams::default(), &object).await;
     made.with_context(|| format!("cannot create {} {name}", resource.kind))?;
     Ok(())
+}
+
+/// Whether the server said that an object of this name exists.
+pub(super) fn already_there(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 409)
 }
 
 async fn client(kubeconfig: &Path) -> Result<Client> {

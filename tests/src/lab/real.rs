@@ -26,8 +26,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::create;
 use super::rules::rules;
+use super::{already_there, create};
 use crate::objects::{DRIVER, NAMESPACE};
 use crate::wait::until;
 
@@ -59,6 +59,12 @@ pub struct RealCluster {
     /// The authority of the server's certificate.
     pub(super) ca: PathBuf,
     pub(super) helm: PathBuf,
+    /// Whether kube-controller-manager evicts for device taints itself.
+    #[serde(default)]
+    pub upstream_evictor: bool,
+    /// Kubernetes' DRA test driver, where this version has it.
+    #[serde(default)]
+    pub dra_test_driver: Option<PathBuf>,
     /// The programs that it consists of.
     components: BTreeMap<String, Component>,
     /// The description's own file: it is kept true when a component is started again.
@@ -103,7 +109,7 @@ impl RealCluster {
     /// Cleans, and makes the namespace and what else stays from one scenario to the next.
     pub(super) async fn prepare(&self, client: &Client, objects: Vec<Value>) -> Result<()> {
         // No agent runs at this moment: what a broken run left is taken off the server, and kubelet tidies up when the next agent is there.
-        self.start_kubelet()?;
+        self.node_is_there(client).await?;
         self.remove(client, &DeleteParams::default().grace_period(0)).await?;
         for object in objects {
             match create(client, object).await {
@@ -121,8 +127,22 @@ impl RealCluster {
 
     /// Deletes all that scenarios make while kubelets and agents are there to help, and waits until it is gone.
     pub(super) async fn clean(&self, client: &Client) -> Result<()> {
-        self.start_kubelet()?;
+        self.node_is_there(client).await?;
         self.remove(client, &DeleteParams::default()).await
+    }
+
+    /// Starts the kubelet where it does not run, and waits for its Node. A kubelet registers once in its life: one whose Node was deleted starts anew.
+    async fn node_is_there(&self, client: &Client) -> Result<()> {
+        let nodes: Api<Node> = Api::all(client.clone());
+        if self.kubelet_runs()? && nodes.get_metadata_opt(&self.node).await?.is_none() {
+            self.kill_kubelet().await?;
+        }
+        self.start_kubelet()?;
+        let name = &self.node;
+        until(nodes, &format!("node {name} to be Ready"), CLEAN_WITHIN, |nodes| {
+            nodes.get(name).filter(|node| is_ready(node)).map(drop).ok_or_else(|| "it is not".to_owned())
+        })
+        .await
     }
 
     async fn remove(&self, client: &Client, pods: &DeleteParams) -> Result<()> {
@@ -160,20 +180,27 @@ impl RealCluster {
 
     /// Starts the kubelet where it does not run.
     pub(super) fn start_kubelet(&self) -> Result<()> {
-        let now = Self::read(&self.file)?;
-        let kubelet = now.components.get(KUBELET).context("cluster.json names no kubelet")?;
-        if kubelet.running()?.is_some() {
+        if self.kubelet_runs()? {
             return Ok(());
         }
-        let started = kubelet.start()?;
+        let folder = self.file.parent().context("cluster.json is in no folder")?;
+        let started = self.kubelet()?.start(folder)?;
         self.note_pid(started)
+    }
+
+    fn kubelet_runs(&self) -> Result<bool> {
+        Ok(self.kubelet()?.running()?.is_some())
+    }
+
+    /// As it is now: a restart gives it another number.
+    fn kubelet(&self) -> Result<Component> {
+        let mut now = Self::read(&self.file)?;
+        now.components.remove(KUBELET).context("cluster.json names no kubelet")
     }
 
     /// Ends the kubelet as a crash would, and waits until it has ended.
     pub(super) async fn kill_kubelet(&self) -> Result<()> {
-        let now = Self::read(&self.file)?;
-        let kubelet = now.components.get(KUBELET).context("cluster.json names no kubelet")?;
-        let running = kubelet.running()?.context("the kubelet does not run")?;
+        let running = self.kubelet()?.running()?.context("the kubelet does not run")?;
         pidfd_send_signal(&running, Signal::KILL).context("cannot kill the kubelet")?;
         let within = Timespec::try_from(CLEAN_WITHIN)?;
         let ended = tokio::task::spawn_blocking(move || has_ended(&running, &within)).await??;
@@ -206,12 +233,13 @@ impl Component {
         words.flat_map(|word| word.iter().copied().chain([0])).collect()
     }
 
-    /// Starts it; it lives on when this program ends, and `cargo xtask kube down` finds it by its environment.
-    fn start(&self) -> Result<u32> {
+    /// Starts it as `cargo xtask kube up` did, in the cluster's folder; it lives on when this program ends, and `cargo xtask kube down` finds it by its
+    /// environment.
+    fn start(&self, folder: &Path) -> Result<u32> {
         let log = File::options().create(true).append(true).open(&self.log);
         let log = log.with_context(|| format!("cannot open {}", self.log.display()))?;
         let mut command = std::process::Command::new(&self.program);
-        command.args(&self.arguments).env_clear().envs(&self.environment).process_group(0);
+        command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(folder).process_group(0);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
         Ok(child.id())
@@ -225,8 +253,9 @@ fn has_ended(process: &OwnedFd, within: &Timespec) -> Result<bool> {
     Ok(retry_on_intr(|| poll(&mut look, Some(within))).context("cannot look at a process")? > 0)
 }
 
-fn already_there(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref::<kube::Error>(), Some(kube::Error::Api(status)) if status.code == 409)
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// Where the chart is installed, nobody but the agents and Kubernetes itself may delete the slices of our driver.

@@ -207,7 +207,7 @@ async fn kept_time(stage: &Stage) -> Result<Option<Timestamp>> {
 }
 
 /// The time of the one taint that the slices carry.
-async fn taint_time(stage: &Stage) -> Result<Timestamp> {
+pub(super) async fn taint_time(stage: &Stage) -> Result<Timestamp> {
     let slices = slices(stage).await?;
     let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
     let mut times = devices.flat_map(|device| device.taints.iter().flatten()).map(|taint| taint.time_added.clone());

@@ -2,6 +2,9 @@
 
 pub mod crashes;
 pub mod faults;
+pub mod foreign;
+pub mod inside;
+pub mod nodes;
 pub mod spared;
 pub mod story;
 pub mod takeover;
@@ -17,6 +20,9 @@ pub fn table() -> &'static [Scenario] {
         crashes::DRIVER,
         crashes::KUBELET,
         takeover::TAKEOVER,
+        nodes::DELETED,
+        inside::CONTAINER,
+        foreign::FOREIGN,
         faults::PUBLISH,
         faults::NEIGHBOURS,
         faults::NVML,
