@@ -139,11 +139,18 @@ until_true "the taint" says gpu.devicetaint.dev/lost taints
 cards ""
 until_true "its end" eval '! says gpu.devicetaint.dev/lost taints'
 
-step "a mark evicts the pod, with the reason"
-device taint n1/gpu-0000-1b-00-0 devicetaint.dev/maintenance=fan:NoExecute --reason "replace a fan" > /dev/null
-kubectl wait pod/install --for delete --timeout 60s > /dev/null || fail "the pod is still there"
-until_true "the event" says "replace a fan" kubectl get events --field-selector involvedObject.name=install
-device untaint n1/gpu-0000-1b-00-0 devicetaint.dev/maintenance > /dev/null
+# A feature gate before 1.37.
+rules_served() { kubectl api-resources --api-group resource.k8s.io --output name | grep -q devicetaintrules; }
+if rules_served; then
+  step "a mark evicts the pod, with the reason"
+  device taint n1/gpu-0000-1b-00-0 devicetaint.dev/maintenance=fan:NoExecute --reason "replace a fan" > /dev/null
+  kubectl wait pod/install --for delete --timeout 60s > /dev/null || fail "the pod is still there"
+  until_true "the event" says "replace a fan" kubectl get events --field-selector involvedObject.name=install
+  device untaint n1/gpu-0000-1b-00-0 devicetaint.dev/maintenance > /dev/null
+else
+  step "no DeviceTaintRules here: no mark, and the pod is deleted"
+  kubectl delete pod install --timeout 60s > /dev/null || fail "the pod does not end"
+fi
 
 step "a Node goes, and the garbage collector takes its slices"
 printf '{"apiVersion":"v1","kind":"Node","metadata":{"name":"install-gone"},"spec":{"unschedulable":true}}' | kubectl create -f - > /dev/null
@@ -165,6 +172,6 @@ kubectl delete resourceclaim install > /dev/null
 "$helm" uninstall $name --namespace $name --wait > /dev/null
 kubectl wait resourceslice --all --for delete --timeout 90s > /dev/null 2>&1 || true
 [ -z "$(kubectl get resourceslices --output name)" ] || fail "slices are left"
-left="$(kubectl get clusterroles,clusterrolebindings,deviceclasses,validatingadmissionpolicies,validatingadmissionpolicybindings --output name | grep -E 'devicetaint[.]dev|device-taint-manager' || true)"
+left="$(kubectl get clusterroles,clusterrolebindings,deviceclasses,validatingadmissionpolicies,validatingadmissionpolicybindings --output name | grep -E 'gpu[.]devicetaint[.]dev|device-taint-manager' || true)"
 [ -z "$left" ] || fail "left behind: $left"
 step "the chart holds"
