@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::call::{CallError, within};
 use crate::kind::Kind;
-use crate::server::RuleVersion;
+use crate::mark::Form;
 
 /// The component that the controller's events name as their source.
 pub const COMPONENT: &str = "device-taint-controller";
@@ -119,9 +119,9 @@ impl Event {
 
     /// A mark of ours was deleted because its time had come.
     #[must_use]
-    pub fn mark_expired(version: RuleVersion, name: &str, uid: &str, message: String) -> Self {
-        let api_version = version.resource().api_version;
-        let regarding = json!({"apiVersion": api_version, "kind": Kind::Rule.name(), "name": name, "uid": uid});
+    pub fn mark_expired(form: Form, name: &str, uid: &str, message: String) -> Self {
+        let api_version = form.resource().api_version;
+        let regarding = json!({"apiVersion": api_version, "kind": form.kind().name(), "name": name, "uid": uid});
         Self::new(regarding, CLUSTER_NAMESPACE, name, uid, "MarkExpired", message)
     }
 
@@ -287,6 +287,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::RuleVersion;
     use crate::testing::{answer, body_of, fake_client};
 
     fn pod() -> PodRef {
@@ -388,7 +389,7 @@ mod tests {
             sent.send((path, body_of(request))).unwrap();
             answer(409, &json!({}))
         });
-        let rule = Event::mark_expired(RuleVersion::V1, "dt-1", "r1", "the time has come".to_owned());
+        let rule = Event::mark_expired(Form::Rule(RuleVersion::V1), "dt-1", "r1", "the time has come".to_owned());
         rule.write(&client, now()).await.unwrap();
         let (path, body) = seen.recv().await.unwrap();
         assert_eq!(path, "/api/v1/namespaces/default/events");

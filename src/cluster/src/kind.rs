@@ -17,11 +17,13 @@ pub enum Kind {
     Slice,
     /// resource.k8s.io `DeviceTaintRule`, in the version that the server has.
     Rule,
+    /// devicetaint.dev `DeviceMark`, our own kind, which need not be there.
+    Mark,
 }
 
 impl Kind {
     /// Every kind, in the order in which people read them.
-    pub const ALL: [Self; 5] = [Self::Node, Self::Pod, Self::Claim, Self::Slice, Self::Rule];
+    pub const ALL: [Self; 6] = [Self::Node, Self::Pod, Self::Claim, Self::Slice, Self::Rule, Self::Mark];
 
     /// The plural that the API uses, such as `resourceclaims`.
     #[must_use]
@@ -32,6 +34,7 @@ impl Kind {
             Self::Claim => "resourceclaims",
             Self::Slice => "resourceslices",
             Self::Rule => "devicetaintrules",
+            Self::Mark => "devicemarks",
         }
     }
 
@@ -44,6 +47,7 @@ impl Kind {
             Self::Claim => "ResourceClaim",
             Self::Slice => "ResourceSlice",
             Self::Rule => "DeviceTaintRule",
+            Self::Mark => "DeviceMark",
         }
     }
 
@@ -53,7 +57,14 @@ impl Kind {
         match self {
             Self::Node | Self::Pod => "",
             Self::Claim | Self::Slice | Self::Rule => "resource.k8s.io",
+            Self::Mark => "devicetaint.dev",
         }
+    }
+
+    /// Whether a server that we work with may lack it: our own kind has to be installed.
+    #[must_use]
+    pub const fn may_be_absent(self) -> bool {
+        matches!(self, Self::Mark)
     }
 
     /// How to reach the kind in the given version of its group.

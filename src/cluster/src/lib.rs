@@ -12,6 +12,7 @@ pub mod event;
 pub mod evict;
 pub mod kind;
 pub mod mark;
+pub mod probe;
 mod relist;
 pub mod server;
 pub mod watch;

@@ -55,6 +55,12 @@ impl Known {
         }
     }
 
+    /// There is no object of the kind, as the kind itself is gone.
+    pub(crate) fn none<W: Wire>(&mut self) -> Step {
+        self.listed.clear();
+        Step { changes: self.unlisted::<W>(), ..Step::default() }
+    }
+
     fn applied<W: Wire>(&mut self, guarded: Guarded<W>) -> Step {
         let key = key(&guarded);
         let now = version(&guarded);

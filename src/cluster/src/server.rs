@@ -1,4 +1,4 @@
-//! What the server is and serves: its version, and in which version DeviceTaintRules are to be had.
+//! What the server is and serves: its version, in which version DeviceTaintRules are to be had, and whether DeviceMarks are.
 //!
 //! Asked once at the start. ResourceSlices and ResourceClaims are read in `resource.k8s.io/v1` (Kubernetes 1.34 and later);
 //! DeviceTaintRules exist as v1alpha3 (1.33), v1beta2 (1.36) and v1 (1.37), each behind a gate that may be off.
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use crate::call::{CallError, within};
 use crate::connect::CALL_TIMEOUT;
 use crate::kind::Kind;
+use crate::mark;
 
 /// A version in which DeviceTaintRules are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +63,8 @@ pub struct Server {
     pub release: (u32, u32),
     /// The best version in which it serves DeviceTaintRules; absent when it serves none.
     pub rules: Option<RuleVersion>,
+    /// Whether it serves DeviceMarks, our own kind.
+    pub marks: bool,
 }
 
 /// Why a server cannot be worked with, or did not say what it is.
@@ -111,7 +114,8 @@ impl Server {
             }
         }
         let rules = rule_version(client, &served).await?;
-        Ok(Self { version: info.git_version, release: (number(&info.major), number(&info.minor)), rules })
+        let marks = serves_marks(client).await?;
+        Ok(Self { version: info.git_version, release: (number(&info.major), number(&info.minor)), rules, marks })
     }
 
     /// How to reach a kind on this server; absent where it is not served.
@@ -119,6 +123,7 @@ impl Server {
     pub fn resource(&self, kind: Kind) -> Option<ApiResource> {
         match kind {
             Kind::Rule => self.rules.map(RuleVersion::resource),
+            Kind::Mark => self.marks.then(mark::resource),
             other => Some(other.resource("v1")),
         }
     }
@@ -138,10 +143,18 @@ async fn rule_version(client: &Client, v1: &[String]) -> Result<Option<RuleVersi
     Ok(None)
 }
 
+async fn serves_marks(client: &Client) -> Result<bool, DiscoverError> {
+    let served = names(client, &format!("/apis/{}", mark::resource().api_version)).await?;
+    Ok(served.is_some_and(|names| names.iter().any(|name| name == Kind::Mark.plural())))
+}
+
 /// The plurals that resource.k8s.io serves in a version; absent when it does not serve the version at all.
 async fn resources(client: &Client, version: &str) -> Result<Option<Vec<String>>, DiscoverError> {
-    let path = format!("/apis/resource.k8s.io/{version}");
-    match get::<APIResourceList>(client, &path).await {
+    names(client, &format!("/apis/resource.k8s.io/{version}")).await
+}
+
+async fn names(client: &Client, path: &str) -> Result<Option<Vec<String>>, DiscoverError> {
+    match get::<APIResourceList>(client, path).await {
         Ok(list) => Ok(Some(list.resources.into_iter().map(|resource| resource.name).collect())),
         Err(DiscoverError::Call { source, .. }) if source.is_not_found() => Ok(None),
         Err(error) => Err(error),
@@ -175,6 +188,15 @@ mod tests {
     }
 
     async fn discover(v1: Value, beta: Option<Value>, alpha: Option<Value>) -> Result<Server, DiscoverError> {
+        discover_with(v1, beta, alpha, false).await
+    }
+
+    async fn discover_with(
+        v1: Value,
+        beta: Option<Value>,
+        alpha: Option<Value>,
+        marks: bool,
+    ) -> Result<Server, DiscoverError> {
         let client = fake_client(move |request, _| match request.uri().path() {
             "/version" => answer(200, &json!({"gitVersion": "v1.36.2", "major": "1", "minor": "36+"})),
             "/apis/resource.k8s.io/v1" => answer(200, &v1),
@@ -184,6 +206,8 @@ mod tests {
             "/apis/resource.k8s.io/v1alpha3" => {
                 alpha.as_ref().map_or_else(|| answer(404, &json!({})), |v| answer(200, v))
             }
+            "/apis/devicetaint.dev/v1alpha1" if marks => answer(200, &group(&["devicemarks"])),
+            "/apis/devicetaint.dev/v1alpha1" => answer(404, &json!({})),
             other => panic!("unexpected question {other}"),
         });
         Server::discover(&client).await
@@ -203,6 +227,15 @@ mod tests {
         assert_eq!(alpha.resource(Kind::Rule).unwrap().api_version, "resource.k8s.io/v1alpha3");
         let none = discover(group(&dra), None, None).await.unwrap();
         assert_eq!((none.rules, none.resource(Kind::Rule)), (None, None));
+    }
+
+    #[tokio::test]
+    async fn our_own_kind_is_found_where_it_is_installed() {
+        let dra = || group(&["resourceslices", "resourceclaims"]);
+        let with = discover_with(dra(), None, None, true).await.unwrap();
+        assert_eq!(with.resource(Kind::Mark).unwrap().api_version, "devicetaint.dev/v1alpha1");
+        let without = discover_with(dra(), None, None, false).await.unwrap();
+        assert_eq!((without.marks, without.resource(Kind::Mark)), (false, None));
     }
 
     #[tokio::test]

@@ -23,7 +23,8 @@ fn short(notice: &Notice) -> String {
     match notice {
         Notice::Change(change) => match &**change {
             Change::Node(node) => format!("+{}", node.name),
-            Change::NodeGone(name) => format!("-{name}"),
+            Change::NodeGone(name) | Change::MarkGone(name) => format!("-{name}"),
+            Change::Mark(mark) => format!("+{}", mark.name),
             other => panic!("{other:?}"),
         },
         Notice::Synced(kind) => format!("synced {kind}"),
@@ -100,4 +101,31 @@ async fn a_server_that_refuses_the_watch_is_not_asked_without_pause() {
     watch.abort();
     // A list and a watch each time: 0.1, 0.2, ... 6.4 and then every 10 s.
     assert!(asked.load(std::sync::atomic::Ordering::SeqCst) <= 2 * 13);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_not_installed_has_no_objects_and_is_looked_for_again() {
+    let mark = json!({"metadata": {"name": "dt-1", "uid": "u", "resourceVersion": "5"}, "spec": {
+        "deviceSelector": {"driver": "d", "pool": "n1", "device": "gpu-0"}, "taint": {"key": "k", "effect": "NoSchedule"}}});
+    let client = fake_client(move |request, call| match (is_watch(request.uri()), call) {
+        (false, 0 | 3) => answer(404, &json!({"kind": "Status", "code": 404, "message": "not found"})),
+        (false, _) => {
+            let query = request.uri().query().unwrap_or_default();
+            assert!(
+                query.contains("fieldSelector=spec.deviceSelector.driver%3Dd%2Cspec.deviceSelector.pool%3Dn1"),
+                "{query}"
+            );
+            answer(200, &list(std::slice::from_ref(&mark)))
+        }
+        (true, _) => answer(404, &json!({"kind": "Status", "code": 404, "message": "not found"})),
+    });
+    let (sender, mut notices) = mpsc::channel(1);
+    let watch = tokio::spawn(async move { marks_of("d", "n1", client, sender).await });
+    let mut seen = Vec::new();
+    while seen.len() < 6 {
+        seen.push(short(&notices.recv().await.unwrap()));
+    }
+    watch.abort();
+    let absent = "not served devicemarks";
+    assert_eq!(seen, [absent, "+dt-1", "synced devicemarks", "-dt-1", absent, absent]);
 }

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::Kind;
 use cluster::event::Event;
 use cluster::evict::{Outcome, Target, evict};
-use cluster::mark::{self, MarkError, Stored};
+use cluster::mark::{self, Form, MarkError, Stored};
 use cluster::server::RuleVersion;
 use futures::StreamExt as _;
 use jiff::SignedDuration;
@@ -151,12 +152,12 @@ impl Actor {
     }
 
     async fn expire(&self, expired: Expired) -> Option<Report> {
-        let Some(version) = *self.rules.borrow() else { return Some(Report::MarkFailed(expired)) };
-        match self.delete_mark(version, &expired).await {
+        let Some(form) = self.form(expired.kind) else { return Some(Report::MarkFailed(expired)) };
+        match self.delete_mark(form, &expired).await {
             Ok(Some(stored)) => {
                 self.metrics.mark_expired("deleted");
-                tracing::info!(rule = expired.name, "the mark's time has come; it is deleted");
-                self.tell(Event::mark_expired(version, &expired.name, &expired.uid, say::farewell(&stored)));
+                tracing::info!(kind = %form, name = expired.name, "the mark's time has come; it is deleted");
+                self.tell(Event::mark_expired(form, &expired.name, &expired.uid, say::farewell(&stored)));
                 None
             }
             Ok(None) => {
@@ -165,20 +166,27 @@ impl Actor {
             }
             Err(error) => {
                 self.metrics.mark_expired("error");
-                tracing::warn!(rule = expired.name, %error, "a mark whose time has come was not deleted; it is tried again");
+                tracing::warn!(kind = %form, name = expired.name, %error, "a mark whose time has come was not deleted; it is tried again");
                 Some(Report::MarkFailed(expired))
             }
         }
     }
 
+    fn form(&self, kind: Kind) -> Option<Form> {
+        match kind {
+            Kind::Mark => Some(Form::Mark),
+            _ => (*self.rules.borrow()).map(Form::Rule),
+        }
+    }
+
     /// Deletes the mark if, as it is stored now, it is the same one and its time has really come.
-    async fn delete_mark(&self, version: RuleVersion, expired: &Expired) -> Result<Option<Stored>, MarkError> {
-        let Some(stored) = mark::get(&self.client, version, &expired.name).await? else { return Ok(None) };
+    async fn delete_mark(&self, form: Form, expired: &Expired) -> Result<Option<Stored>, MarkError> {
+        let Some(stored) = mark::get(&self.client, form, &expired.name).await? else { return Ok(None) };
         let over = stored.rule.expires_at.is_some_and(|at| at <= self.clock.now());
         if !stored.rule.managed || stored.rule.uid != expired.uid || !over {
             return Ok(None);
         }
-        mark::delete(&self.client, version, &stored).await?;
+        mark::delete(&self.client, &stored).await?;
         Ok(Some(stored))
     }
 

@@ -141,7 +141,7 @@ async fn a_pod_that_is_said_to_be_gone_is_left_to_the_watch() {
 
 fn expired(api: &Api, name: &str) -> Expired {
     let rule = api.get(RULES, name).unwrap();
-    Expired { name: name.to_owned(), uid: rule["metadata"]["uid"].as_str().unwrap().to_owned() }
+    Expired { kind: Kind::Rule, name: name.to_owned(), uid: rule["metadata"]["uid"].as_str().unwrap().to_owned() }
 }
 
 #[tokio::test(start_paused = true)]

@@ -117,13 +117,22 @@ impl Decider {
             }
             Change::Slice(slice) => self.seen.observe_slice(slice, now),
             Change::Rule(rule) => {
-                self.expiries.set(rule);
+                self.expiries.set(Kind::Rule, rule);
                 self.seen.observe_rule(rule, now)
             }
             Change::RuleGone(name) => {
-                self.expiries.remove(name);
+                self.expiries.remove(Kind::Rule, name);
                 let fleet = self.fleet.read();
                 fleet.rule(name).is_some_and(|rule| self.seen.forget_rule(&rule.uid))
+            }
+            // What a mark says is in force through a slice, and counts from the time that stands there.
+            Change::Mark(mark) => {
+                self.expiries.set(Kind::Mark, mark);
+                false
+            }
+            Change::MarkGone(name) => {
+                self.expiries.remove(Kind::Mark, name);
+                false
             }
             Change::SliceGone(_) | Change::Claim(_) | Change::ClaimGone(_) | Change::Pod(_) | Change::PodGone(_) => {
                 false
@@ -165,10 +174,9 @@ impl Decider {
 
     /// What is to be done at `now`.
     pub fn decide(&mut self, now: Timestamp) -> Decision {
-        let mut decision = Decision::default();
-        if self.knows(Kind::Rule) {
-            decision.expired = self.expiries.due(now);
-        }
+        let sync = &self.sync;
+        let mut decision =
+            Decision { expired: self.expiries.due(now, |kind| knows(sync, kind)), ..Decision::default() };
         if self.sync.is_settled() {
             decision.coming = self.judge(now);
             decision.actions = self.planner.plan(now);
@@ -199,15 +207,11 @@ impl Decider {
         coming
     }
 
-    fn knows(&self, kind: Kind) -> bool {
-        self.sync.iter().any(|(known, sync)| known == kind && *sync == Sync::Synced)
-    }
-
     /// When to decide again, if nothing comes before. Nothing is due while the picture is not whole.
     #[must_use]
     pub fn wake(&self) -> Option<Timestamp> {
         let pods = self.planner.wake().filter(|_| self.sync.is_settled());
-        let marks = self.expiries.wake().filter(|_| self.knows(Kind::Rule));
+        let marks = self.expiries.wake(|kind| knows(&self.sync, kind));
         pods.into_iter().chain(marks).min()
     }
 
@@ -227,6 +231,10 @@ impl Decider {
     pub fn counts(&self) -> Counts {
         self.planner.counts()
     }
+}
+
+fn knows(sync: &SyncState, kind: Kind) -> bool {
+    sync.iter().any(|(known, sync)| known == kind && *sync == Sync::Synced)
 }
 
 /// What verdicts do not look at is not kept: attributes are the largest part of a fleet.

@@ -39,7 +39,7 @@ const ENFORCE: Modes = Modes { device: Mode::Enforce, node: Mode::Observe };
 #[test]
 fn nothing_is_planned_before_every_kind_is_known() {
     let mut decider = told(ENFORCE);
-    sync(&mut decider, &[Kind::Node, Kind::Pod, Kind::Claim, Kind::Slice], at(1));
+    sync(&mut decider, &[Kind::Node, Kind::Pod, Kind::Claim, Kind::Slice, Kind::Mark], at(1));
     assert!(decider.decide(at(60)).actions.is_empty() && decider.wake().is_none());
     sync(&mut decider, &[Kind::Rule], at(61));
     let actions = decider.decide(at(61)).actions;
@@ -50,7 +50,7 @@ fn nothing_is_planned_before_every_kind_is_known() {
 #[test]
 fn a_server_without_rules_is_a_whole_picture_too() {
     let mut decider = told(ENFORCE);
-    sync(&mut decider, &[Kind::Node, Kind::Pod, Kind::Claim, Kind::Slice], at(1));
+    sync(&mut decider, &[Kind::Node, Kind::Pod, Kind::Claim, Kind::Slice, Kind::Mark], at(1));
     decider.take(Notice::NotServed(Kind::Rule), at(1));
     assert_eq!(decider.decide(at(60)).actions.len(), 1);
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cluster::Kind;
+use cluster::mark;
 use cluster::server::{DiscoverError, RuleVersion, Server};
 use cluster::watch::{self as watching, Notice};
 use kube::Client;
@@ -46,9 +47,11 @@ impl Following {
     async fn follow(&self) -> String {
         let server = self.discover().await;
         let mut watches = JoinSet::new();
-        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Rule) {
+        for kind in Kind::ALL.into_iter().filter(|kind| !matches!(kind, Kind::Rule | Kind::Mark)) {
             self.watch(kind, &server, &mut watches);
         }
+        // Our own kind may be installed later: its watch looks for it.
+        watches.spawn(watching::run(Kind::Mark, self.client.clone(), mark::resource(), self.notices.clone()));
         let server = tokio::select! {
             server = self.wait_for_rules(server) => server,
             ended = watches.join_next() => return blind(ended),

@@ -60,9 +60,17 @@ impl SyncState {
         self.0.insert(kind, sync);
     }
 
-    /// Whether everything is known: only then may anybody be evicted.
+    /// Whether everything is known that decides who is evicted: only then may anybody be. DeviceMarks that cannot be read any more
+    /// do not hold anything up: they add who and why to taints that stand in slices.
     #[must_use]
     pub fn is_settled(&self) -> bool {
+        let spared = |kind: Kind, sync: &Sync| kind == Kind::Mark && matches!(sync, Sync::Failed(_));
+        self.0.iter().all(|(kind, sync)| sync.is_settled() || spared(*kind, sync))
+    }
+
+    /// Whether all is known that there is.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         self.0.values().all(Sync::is_settled)
     }
 
@@ -123,7 +131,7 @@ impl Health {
             // Writing to a String cannot fail.
             writeln!(text, "{kind}: {sync}").ok();
         }
-        (state.server.is_ok() && state.kinds.is_settled(), text)
+        (state.server.is_ok() && state.kinds.is_complete(), text)
     }
 }
 
@@ -152,6 +160,17 @@ mod tests {
         let (ready, text) = health.readiness();
         assert!(!ready);
         assert!(text.contains("pods: not synced: no connection") && text.contains("nodes: synced"), "{text}");
+    }
+
+    #[test]
+    fn marks_that_cannot_be_read_any_more_hold_no_eviction_up() {
+        let mut kinds = settled();
+        kinds.set(Kind::Mark, Sync::Waiting);
+        assert!(!kinds.is_settled(), "their first list is waited for: it says who and why");
+        kinds.set(Kind::Mark, Sync::Failed("forbidden".to_owned()));
+        assert!(kinds.is_settled() && !kinds.is_complete());
+        kinds.set(Kind::Rule, Sync::Failed("forbidden".to_owned()));
+        assert!(!kinds.is_settled());
     }
 
     #[tokio::test(start_paused = true)]

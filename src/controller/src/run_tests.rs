@@ -271,13 +271,46 @@ async fn a_server_that_stops_serving_rules_is_met_with_a_new_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_mark_ends_at_its_time_even_when_only_observing() {
+    for form in [RULES, MARKS] {
+        let (api, clock) = (cluster(), clock());
+        api.serve_rules(form == RULES);
+        api.put(form, mark("dt-1", "2026-11-01T10:01:00Z"));
+        api.fail(Method::DELETE, form, 2, Fault::Status(500));
+        let running = Running::start(&api, &Args::parse_from(["c"]), &clock);
+        api.until("it is gone", |api| api.get(form, "dt-1").is_none()).await;
+        assert!((60..=90).contains(&seconds(&clock)), "after {} s", seconds(&clock));
+        api.until("told", |api| api.events().iter().any(|event| event.starts_with("dt-1 MarkExpired"))).await;
+        running.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_for_a_taint_of_the_slice_says_who_marked_the_device() {
     let (api, clock) = (cluster(), clock());
-    api.put(RULES, mark("dt-1", "2026-11-01T10:01:00Z"));
-    api.fail(Method::DELETE, RULES, 2, Fault::Status(500));
-    let running = Running::start(&api, &Args::parse_from(["c"]), &clock);
-    api.until("it is gone", |api| api.get(RULES, "dt-1").is_none()).await;
-    assert!((60..=90).contains(&seconds(&clock)), "after {} s", seconds(&clock));
-    api.until("told", |api| api.events().iter().any(|event| event.starts_with("dt-1 MarkExpired"))).await;
+    api.serve_rules(false);
+    let mut wished = rule("dt-1", "gpu-0");
+    wished["metadata"]["annotations"] = json!({"devicetaint.dev/by": "ada", "devicetaint.dev/reason": "replace a fan"});
+    let taint = wished["spec"]["taint"].clone();
+    api.put(MARKS, wished);
+    let mut tainted = slice(&["gpu-0", "gpu-1", "gpu-2"]);
+    tainted["metadata"]["uid"] = json!("uid-n1-slice");
+    tainted["spec"]["devices"][0]["taints"] = json!([taint]);
+    api.put(SLICES, tainted);
+    let running = Running::start(&api, &enforce(), &clock);
+    api.until("they leave", |api| api.leaving() == ["ml/a", "ml/b"]).await;
+    let words = "by DeviceMark dt-1 of ada: \"replace a fan\"";
+    api.until("told", |api| api.events().iter().filter(|event| event.contains(words)).count() == 2).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_that_may_not_be_read_hold_no_eviction_up() {
+    let (api, clock) = (cluster(), clock());
+    taint_all(&api);
+    api.fail(Method::GET, MARKS, usize::MAX, Fault::Status(403));
+    let running = Running::start(&api, &enforce(), &clock);
+    api.until("they leave", |api| api.leaving().len() == 3).await;
+    assert!(running.shared.health.readiness().1.contains("devicemarks: not synced"));
     running.stop().await;
 }
 

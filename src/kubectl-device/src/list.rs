@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use taints::fleet::{Fleet, Listed, Standing};
-use taints::object::{Attribute, Device, DeviceId};
+use taints::object::{Attribute, Device, DeviceId, Rule, Slice};
 use taints::{Effect, Taint};
 
 use crate::table::columns;
@@ -60,6 +60,10 @@ pub(crate) struct OnDevice {
     since: Option<jiff::Timestamp>,
     from: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     not_applied: Option<&'static str>,
 }
 
@@ -112,7 +116,7 @@ fn row(fleet: &Fleet, listed: Listed<'_>) -> Row {
         uuid: device.identity.uuid.clone(),
         serial: device.identity.serial.clone(),
         product: product(device),
-        health: health(&device.taints),
+        health: health(device.taints.iter().filter(|taint| fleet.mark_of(&id, taint).is_none())),
         taints: taints(fleet, listed, &id),
         used_by: users(fleet, &id),
     }
@@ -126,34 +130,67 @@ fn product(device: &Device) -> Option<String> {
     }
 }
 
-fn health(own: &[Taint]) -> Health {
-    if own.iter().any(|taint| taint.effect.blocks_new_work()) {
-        Health::Unhealthy
-    } else if own.iter().any(|taint| taint.key == UNMONITORED && taint.effect == Effect::None) {
-        Health::Unknown
-    } else {
-        Health::Healthy
+/// From what the driver found by itself.
+fn health<'a>(own: impl Iterator<Item = &'a Taint>) -> Health {
+    let mut unmonitored = false;
+    for taint in own {
+        if taint.effect.blocks_new_work() {
+            return Health::Unhealthy;
+        }
+        unmonitored |= taint.key == UNMONITORED && taint.effect == Effect::None;
     }
+    if unmonitored { Health::Unknown } else { Health::Healthy }
 }
 
 fn taints(fleet: &Fleet, listed: Listed<'_>, id: &DeviceId) -> Vec<OnDevice> {
-    let own = listed.device.taints.iter().map(|taint| OnDevice {
-        taint: taint.to_string(),
-        since: taint.time_added,
-        from: format!("ResourceSlice {}", listed.slice.name),
+    let own = listed.device.taints.iter().map(|taint| of_slice(listed.slice, taint, fleet.mark_of(id, taint)));
+    let rules = fleet.rules_on(id).into_iter().map(|on| {
+        let not_applied = not_applied(on.standing);
+        OnDevice { not_applied, ..of_mark("DeviceTaintRule", on.rule) }
+    });
+    let shown = |mark: &Taint| listed.device.taints.iter().any(|own| own.same_as(mark) && own.value == mark.value);
+    let waiting =
+        fleet.marks_on(id).into_iter().filter(|on| on.standing != Standing::Applies || !shown(&on.rule.taint));
+    let waiting = waiting.map(|on| {
+        let not_applied = not_applied(on.standing).or(Some(unpublished(listed.slice)));
+        OnDevice { not_applied, ..of_mark("DeviceMark", on.rule) }
+    });
+    own.chain(rules).chain(waiting).collect()
+}
+
+/// A taint of a slice: of the driver, or of a person whose mark the driver follows.
+fn of_slice(slice: &Slice, taint: &Taint, mark: Option<&Rule>) -> OnDevice {
+    let from = format!("ResourceSlice {}", slice.name);
+    let mut on =
+        OnDevice { taint: taint.to_string(), since: taint.time_added, from, by: None, reason: None, not_applied: None };
+    if let Some(mark) = mark {
+        on.from = format!("DeviceMark {} in {}", mark.name, on.from);
+        (on.by, on.reason) = (mark.by.clone(), mark.reason.clone());
+    }
+    on
+}
+
+fn of_mark(kind: &str, rule: &Rule) -> OnDevice {
+    OnDevice {
+        taint: rule.taint.to_string(),
+        since: rule.taint.time_added,
+        from: format!("{kind} {}", rule.name),
+        by: rule.by.clone(),
+        reason: rule.reason.clone(),
         not_applied: None,
-    });
-    let rules = fleet.rules_on(id).into_iter().map(|on| OnDevice {
-        taint: on.rule.taint.to_string(),
-        since: on.rule.taint.time_added,
-        from: format!("DeviceTaintRule {}", on.rule.name),
-        not_applied: match on.standing {
-            Standing::Applies => None,
-            Standing::TargetChanged => Some("the name means another card now"),
-            Standing::Unknown => Some("which card the name means is not known"),
-        },
-    });
-    own.chain(rules).collect()
+    }
+}
+
+fn not_applied(standing: Standing) -> Option<&'static str> {
+    match standing {
+        Standing::Applies => None,
+        Standing::TargetChanged => Some("the name means another card now"),
+        Standing::Unknown => Some("which card the name means is not known"),
+    }
+}
+
+fn unpublished(slice: &Slice) -> &'static str {
+    if slice.follows_marks { "its agent has not published it" } else { "its driver does not follow marks" }
 }
 
 fn users(fleet: &Fleet, id: &DeviceId) -> Vec<User> {
@@ -178,7 +215,7 @@ pub(crate) fn table(rows: &[Row], wide: bool) -> String {
     }
     let mut headings = vec!["NODE", "DEVICE", "UUID", "PRODUCT", "HEALTH", "TAINTS", "USED BY"];
     if wide {
-        headings.extend(["DRIVER", "SERIAL", "SINCE"]);
+        headings.extend(["DRIVER", "SERIAL", "SINCE", "WHO AND WHY"]);
     }
     let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, wide)).collect();
     columns(&headings, &cells)
@@ -197,7 +234,8 @@ fn cells(row: &Row, wide: bool) -> Vec<String> {
     ];
     if wide {
         let since = row.taints.iter().filter_map(|taint| taint.since).map(|time| time.to_string());
-        cells.extend([row.driver.clone(), text(&row.serial), joined(since)]);
+        let who = row.taints.iter().filter_map(who_cell);
+        cells.extend([row.driver.clone(), text(&row.serial), joined(since), joined(who)]);
     }
     cells
 }
@@ -206,6 +244,16 @@ fn taint_cell(on: &OnDevice) -> String {
     match on.not_applied {
         None => on.taint.clone(),
         Some(why) => format!("{} (not applied: {why})", on.taint),
+    }
+}
+
+/// A person's name and words, for a taint that a person put there.
+fn who_cell(on: &OnDevice) -> Option<String> {
+    let reason = on.reason.as_ref().map(|reason| format!("\"{}\"", reason.escape_debug()));
+    match (&on.by, reason) {
+        (Some(by), Some(reason)) => Some(format!("{by}: {reason}")),
+        (Some(by), None) => Some(by.clone()),
+        (None, reason) => reason,
     }
 }
 

@@ -1,9 +1,10 @@
 //! `kubectl device`: list, taint and untaint single devices.
 //!
-//! What flows through: [`cli`] parses, [`world`] reads the cluster once, [`list`] and [`mark`] decide purely, and this file
+//! What flows through: [`cli`] parses, [`world`] reads the cluster once, [`list`], [`mark`] and [`form`] decide purely, and this file
 //! writes: to the API server, and to the terminal. Exit codes: 0 done; 1 refused or failed; 2 a flag does not parse.
 
 mod cli;
+mod form;
 mod list;
 mod mark;
 mod table;
@@ -15,7 +16,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use cluster::{ConnectOptions, connect};
+use cluster::mark::{Form, Stored};
+use cluster::{ConnectOptions, Server, connect};
 use taints::object::DeviceId;
 
 use crate::cli::{Arguments, Command, ListArguments, TaintArguments, UntaintArguments};
@@ -73,35 +75,50 @@ fn written(rows: &[list::Row], output: cli::Output) -> anyhow::Result<String> {
 
 async fn taint(client: &kube::Client, wish: &TaintArguments) -> anyhow::Result<()> {
     let world = World::read(client).await?;
-    let version = world.rules_version()?;
+    let server = &world.server;
+    let forms = form::served(server)?;
     let found = target::find(&world, &wish.target, wish.driver.as_deref())?;
     let mark = mark::wished(&found, wish, who::ask(client).await)?;
-    let existing = match cluster::mark::get(client, version, &mark.name()).await? {
-        // As good as gone: the controller would take it away, and the new wish with it.
-        Some(old) if mark::is_over(&old.rule, mark::now()) => {
-            cluster::mark::delete(client, version, &old).await?;
-            None
-        }
-        other => other,
-    };
-    let step = mark::decide_taint(mark, existing.as_ref(), wish.overwrite)?;
-    let said = match step {
+    let existing = existing(client, &forms, &mark.name()).await?;
+    let said = match mark::decide_taint(mark, existing.as_ref(), wish.overwrite)? {
         mark::Taint::Create(mark) => {
-            let stored = cluster::mark::create(client, version, &mark).await?;
-            mark::tainted_text(&found.id, &stored.rule, "tainted", &[])
+            let form = form_of_new(client, server, &found).await?;
+            let stored = cluster::mark::create(client, form, &mark).await?;
+            mark::tainted_text(server, &stored, "tainted", &[])
         }
-        mark::Taint::Change(mark, news) => {
-            let stored = cluster::mark::apply(client, version, &mark).await?;
-            mark::tainted_text(&found.id, &stored.rule, "modified", &news)
+        mark::Taint::Change(form, mark, news) => {
+            let stored = cluster::mark::apply(client, form, &mark).await?;
+            mark::tainted_text(server, &stored, "modified", &news)
         }
-        mark::Taint::Nothing(rule) => mark::tainted_text(&found.id, &rule, "unchanged", &[]),
+        mark::Taint::Nothing(stored) => mark::tainted_text(server, &stored, "unchanged", &[]),
     };
-    print(&said)
+    print(&format!("device {}/{} {said}\n", found.id.pool, found.id.device))
+}
+
+/// The object of this name, in whatever form: a mark from before an upgrade of the server is kept, and not doubled.
+async fn existing(client: &kube::Client, forms: &[Form], name: &str) -> anyhow::Result<Option<Stored>> {
+    for form in forms {
+        match cluster::mark::get(client, *form, name).await? {
+            // As good as gone: the controller would take it away, and the new wish with it.
+            Some(old) if mark::is_over(&old.rule, mark::now()) => cluster::mark::delete(client, &old).await?,
+            Some(there) => return Ok(Some(there)),
+            None => {}
+        }
+    }
+    Ok(None)
+}
+
+async fn form_of_new(client: &kube::Client, server: &Server, found: &target::Found) -> anyhow::Result<Form> {
+    let form = form::of_new(server, found)?;
+    if form == Form::Mark {
+        form::check_stored(server, cluster::probe::stores_slice_taints(client).await.ok())?;
+    }
+    Ok(form)
 }
 
 async fn untaint(client: &kube::Client, wish: &UntaintArguments) -> anyhow::Result<()> {
     let world = World::read(client).await?;
-    let version = world.rules_version()?;
+    let forms = form::served(&world.server)?;
     let found = target::find(&world, &wish.target, wish.driver.as_deref());
     let id = match &found {
         Ok(found) => found.id.clone(),
@@ -111,11 +128,13 @@ async fn untaint(client: &kube::Client, wish: &UntaintArguments) -> anyhow::Resu
         }
         Err(error) => anyhow::bail!("{error}"),
     };
-    let rules = cluster::mark::list(client, version).await?;
-    let standing = found.as_ref().map(|found| found.taints.as_slice()).unwrap_or_default();
-    for stored in mark::decide_untaint(&id, &wish.taint, &rules, standing)? {
-        cluster::mark::delete(client, version, stored).await?;
-        print(&format!("device {}/{} untainted: {}\n", id.pool, id.device, stored.rule.taint))?;
+    let mut marks = Vec::new();
+    for form in forms {
+        marks.extend(cluster::mark::list(client, form).await?);
+    }
+    for stored in mark::decide_untaint(&id, &wish.taint, &marks, found.as_ref().ok())? {
+        cluster::mark::delete(client, stored).await?;
+        print(&format!("device {}/{} {}\n", id.pool, id.device, mark::untainted_text(stored)))?;
     }
     Ok(())
 }

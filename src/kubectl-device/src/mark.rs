@@ -1,10 +1,11 @@
 //! What to do about a person's wish to taint or untaint a device: decided here, done by the caller.
 
-use cluster::mark::{DEFAULT_KEY, Mark, Stored};
+use cluster::Server;
+use cluster::mark::{DEFAULT_KEY, Form, Mark, Stored};
 use jiff::Timestamp;
+use taints::Effect;
 use taints::object::{DeviceId, Rule};
 use taints::syntax::{self, Carrier, SyntaxError, TaintArg};
-use taints::{Effect, Taint as DeviceTaint};
 
 use crate::cli::TaintArguments;
 use crate::target::Found;
@@ -41,7 +42,7 @@ pub(crate) enum WishError {
         there: String,
     },
     /// The name is taken by a rule that we did not make.
-    #[error("DeviceTaintRule {0} is not a mark of kubectl device; it is left alone")]
+    #[error("{0} is not a mark of kubectl device; it is left alone")]
     Foreign(String),
     /// The driver put it there.
     #[error(
@@ -54,6 +55,14 @@ pub(crate) enum WishError {
         driver: String,
         /// What would clear it.
         clears: String,
+    },
+    /// Its mark is gone, and it will follow.
+    #[error(
+        "{taint} has no mark any more: the device's agent takes it out of its ResourceSlice when it hears of that; where it stays, look whether gpu-driver runs on the node"
+    )]
+    Leaving {
+        /// The taint.
+        taint: String,
     },
     /// It is not there.
     #[error("device {device} has no mark {taint}{others}")]
@@ -68,14 +77,14 @@ pub(crate) enum WishError {
 }
 
 /// What to write for a taint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Taint {
     /// A new mark.
     Create(Mark),
-    /// The same mark with another value, reason, expiry or card, and what is new about it.
-    Change(Mark, Vec<String>),
+    /// The same mark with another value, reason, expiry or card, in the form in which it is there, and what is new about it.
+    Change(Form, Mark, Vec<String>),
     /// It is there as wished.
-    Nothing(Rule),
+    Nothing(Stored),
 }
 
 /// The domain of the keys under which the agent tells faults (docs/taints.md), whatever name its driver was given.
@@ -84,11 +93,8 @@ const FAULTS: &str = "gpu.devicetaint.dev";
 /// The mark that a person wishes, with the hardware that the name means now.
 pub(crate) fn wished(found: &Found, wish: &TaintArguments, by: Option<String>) -> Result<Mark, WishError> {
     let taint = parse(&wish.taint)?;
-    match taint.key.split_once('/') {
-        Some((domain, _)) if domain == FAULTS || domain == found.id.driver => {
-            return Err(WishError::DriversKey { key: taint.key.clone(), domain: domain.to_owned() });
-        }
-        _ => {}
+    if let Some(domain) = drivers_domain(&taint.key, &found.id.driver) {
+        return Err(WishError::DriversKey { domain: domain.to_owned(), key: taint.key });
     }
     let expires_at = expiry(wish, now())?;
     Ok(Mark {
@@ -102,6 +108,12 @@ pub(crate) fn wished(found: &Found, wish: &TaintArguments, by: Option<String>) -
         expires_at,
         careful: false,
     })
+}
+
+/// The domain of a key, where it says that a driver found a fault.
+fn drivers_domain<'a>(key: &'a str, driver: &str) -> Option<&'a str> {
+    let (domain, _) = key.split_once('/')?;
+    (domain == FAULTS || domain == driver).then_some(domain)
 }
 
 /// The moment of the end, in whole seconds, as the API has them.
@@ -130,7 +142,7 @@ pub(crate) fn is_over(rule: &Rule, now: Timestamp) -> bool {
 }
 
 /// Reads `key=value:Effect` or `key:Effect`, by the rules of the API server.
-pub(crate) fn parse(text: &str) -> Result<DeviceTaint, WishError> {
+pub(crate) fn parse(text: &str) -> Result<taints::Taint, WishError> {
     match syntax::parse(text, Carrier::Device)? {
         TaintArg::Add(taint) => Ok(taint),
         TaintArg::Remove { .. } => Err(WishError::Removal(text.to_owned())),
@@ -142,7 +154,7 @@ pub(crate) fn decide_taint(mark: Mark, existing: Option<&Stored>, overwrite: boo
     let Some(stored) = existing else { return Ok(Taint::Create(mark)) };
     let there = &stored.rule;
     if !there.managed {
-        return Err(WishError::Foreign(there.name.clone()));
+        return Err(WishError::Foreign(format!("{} {}", stored.form, there.name)));
     }
     if there.taint.value != mark.value && !overwrite {
         return Err(WishError::Exists { there: there.taint.to_string() });
@@ -154,7 +166,7 @@ pub(crate) fn decide_taint(mark: Mark, existing: Option<&Stored>, overwrite: boo
         ..mark
     };
     let news = news(there, &mark);
-    if news.is_empty() { Ok(Taint::Nothing(there.clone())) } else { Ok(Taint::Change(mark, news)) }
+    if news.is_empty() { Ok(Taint::Nothing(stored.clone())) } else { Ok(Taint::Change(stored.form, mark, news)) }
 }
 
 /// What differs between the mark that is there and the one that is wished, in words.
@@ -179,23 +191,23 @@ fn news(there: &Rule, mark: &Mark) -> Vec<String> {
     news
 }
 
-/// Decides which marks to delete. `standing` are the driver's own taints, for the reason of a refusal.
+/// Decides which marks to delete. `found` is the device as its slice shows it, for the reason of a refusal.
 pub(crate) fn decide_untaint<'a>(
     id: &DeviceId,
     text: &str,
     rules: &'a [Stored],
-    standing: &[DeviceTaint],
+    found: Option<&Found>,
 ) -> Result<Vec<&'a Stored>, WishError> {
     let (key, effect) = pattern(text)?;
-    let fits = |taint: &DeviceTaint| taint.key == key && effect.as_ref().is_none_or(|effect| *effect == taint.effect);
+    let fits = |taint: &taints::Taint| taint.key == key && effect.as_ref().is_none_or(|effect| *effect == taint.effect);
     let ours: Vec<&Stored> = rules.iter().filter(|stored| is_mark_of(&stored.rule, id)).collect();
     let wanted: Vec<&Stored> = ours.iter().copied().filter(|stored| fits(&stored.rule.taint)).collect();
     if !wanted.is_empty() {
         return Ok(wanted);
     }
-    if let Some(taint) = standing.iter().find(|taint| fits(taint)) {
-        let clears = clears(&taint.key).to_owned();
-        return Err(WishError::Drivers { taint: taint.to_string(), driver: id.driver.clone(), clears });
+    if let Some((found, taint)) = found.and_then(|found| Some((found, found.taints.iter().find(|taint| fits(taint))?)))
+    {
+        return Err(standing(found, taint));
     }
     let marks: Vec<String> = ours.iter().map(|stored| stored.rule.taint.to_string()).collect();
     let others = if marks.is_empty() {
@@ -204,6 +216,15 @@ pub(crate) fn decide_untaint<'a>(
         format!("; its marks are {}", marks.join(", "))
     };
     Err(WishError::NotThere { device: format!("{}/{}", id.pool, id.device), taint: text.to_owned(), others })
+}
+
+/// Why a taint of the slice that no mark stands for is left alone. A driver that follows marks has no keys but its own.
+fn standing(found: &Found, taint: &taints::Taint) -> WishError {
+    let (text, driver) = (taint.to_string(), found.id.driver.clone());
+    if found.follows_marks && drivers_domain(&taint.key, &driver).is_none() {
+        return WishError::Leaving { taint: text };
+    }
+    WishError::Drivers { taint: text, driver, clears: clears(&taint.key).to_owned() }
 }
 
 /// Key and effect of `key`, `key:Effect`, `key=value:Effect`, each perhaps with a trailing minus, as kubectl takes them.
@@ -234,10 +255,25 @@ fn clears(key: &str) -> &'static str {
 }
 
 /// What is told after a taint was written, or found as it is wished.
-pub(crate) fn tainted_text(id: &DeviceId, rule: &Rule, verb: &str, news: &[String]) -> String {
+pub(crate) fn tainted_text(server: &Server, stored: &Stored, verb: &str, news: &[String]) -> String {
+    let rule = &stored.rule;
     let until = rule.expires_at.map(|time| format!(", until {time}")).unwrap_or_default();
+    let why = match (stored.form, server.rules) {
+        (Form::Rule(_), _) => "",
+        (Form::Mark, Some(_)) => ", which the device's agent publishes",
+        (Form::Mark, None) => ", which the device's agent publishes: this API server serves no DeviceTaintRule",
+    };
     let news: String = news.iter().map(|new| format!("; {new}")).collect();
-    format!("device {}/{} {verb}: {} (DeviceTaintRule {}{until}){news}\n", id.pool, id.device, rule.taint, rule.name)
+    format!("{verb}: {} ({} {}{until}{why}){news}", rule.taint, stored.form, rule.name)
+}
+
+/// What is told after a mark was deleted.
+pub(crate) fn untainted_text(stored: &Stored) -> String {
+    let how = match stored.form {
+        Form::Rule(_) => "",
+        Form::Mark => " (the device's agent takes it out of its ResourceSlice)",
+    };
+    format!("untainted: {}{how}", stored.rule.taint)
 }
 
 #[cfg(test)]

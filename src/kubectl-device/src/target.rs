@@ -15,6 +15,8 @@ pub(crate) struct Found {
     pub(crate) identity: Identity,
     /// The driver's own taints.
     pub(crate) taints: Vec<Taint>,
+    /// Whether its driver makes taints of DeviceMarks.
+    pub(crate) follows_marks: bool,
 }
 
 /// Why no device, or more than one, is meant.
@@ -78,7 +80,12 @@ fn is_of(slice: &Slice, node: &str) -> bool {
 }
 
 fn found(listed: &Listed<'_>) -> Found {
-    Found { id: listed.id(), identity: listed.device.identity.clone(), taints: listed.device.taints.clone() }
+    Found {
+        id: listed.id(),
+        identity: listed.device.identity.clone(),
+        taints: listed.device.taints.clone(),
+        follows_marks: listed.slice.follows_marks,
+    }
 }
 
 fn hint(devices: &[Listed<'_>]) -> String {

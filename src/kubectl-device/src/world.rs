@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result};
 use cluster::mark::Mark;
-use cluster::wire::{ClaimWire, Malformed, NodeWire, PodWire, RuleWire, SliceWire, Wire, decode};
-use cluster::{CallError, Kind, RuleVersion, Server, call};
+use cluster::wire::{ClaimWire, Malformed, MarkWire, NodeWire, PodWire, RuleWire, SliceWire, Wire, decode};
+use cluster::{CallError, Kind, Server, call};
 use kube::Client;
 use serde_json::Value;
 use taints::fleet::{Fleet, Listed};
@@ -32,7 +32,8 @@ impl World {
     /// A cluster without objects.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
-        let server = Server { version: "v1.37.2".into(), release: (1, 37), rules: Some(RuleVersion::V1) };
+        let rules = Some(cluster::RuleVersion::V1);
+        let server = Server { version: "v1.37.2".into(), release: (1, 37), rules, marks: true };
         Self::new(server)
     }
 
@@ -42,10 +43,12 @@ impl World {
         let mut world = Self::new(server);
         world.take::<SliceWire>(client).await?;
         world.take::<RuleWire>(client).await?;
+        world.take::<MarkWire>(client).await?;
         world.take::<ClaimWire>(client).await?;
         world.take::<PodWire>(client).await?;
         world.take::<NodeWire>(client).await?;
-        world.marks = world.fleet.rules().filter_map(Mark::of_rule).map(|mark| mark.device).collect();
+        let objects = world.fleet.rules().chain(world.fleet.marks());
+        world.marks = objects.filter_map(Mark::of_rule).map(|mark| mark.device).collect();
         Ok(world)
     }
 
@@ -62,14 +65,6 @@ impl World {
     /// The devices that count: those of the newest generation of each pool.
     pub(crate) fn devices(&self) -> impl Iterator<Item = Listed<'_>> {
         self.fleet.pools().flat_map(|(driver, pool, _)| self.fleet.devices(driver, pool))
-    }
-
-    /// The version to write marks in.
-    pub(crate) fn rules_version(&self) -> Result<RuleVersion> {
-        let version = &self.server.version;
-        self.server.rules.with_context(|| {
-            format!("this API server ({version}) serves no DeviceTaintRule: turn the gate DRADeviceTaintRules on, and its version in --runtime-config")
-        })
     }
 
     /// The drivers whose device of this name a mark of ours names, sorted.

@@ -107,6 +107,8 @@ pub struct Slice {
     pub slice_count: i64,
     /// The node whose devices these are; absent for devices that are reached in another way.
     pub node_name: Option<String>,
+    /// Whether its driver makes taints of DeviceMarks.
+    pub follows_marks: bool,
     /// Whether every node may use the devices.
     pub all_nodes: bool,
     /// The devices, in the object's order, which is the order of preference.

@@ -5,6 +5,7 @@
 
 mod claim;
 mod guarded;
+mod mark;
 mod meta;
 mod node;
 mod pod;
@@ -13,6 +14,7 @@ mod slice;
 
 pub use claim::ClaimWire;
 pub use guarded::{Guarded, Malformed, decode};
+pub use mark::MarkWire;
 pub use node::NodeWire;
 pub use pod::PodWire;
 pub use rule::RuleWire;

@@ -35,6 +35,13 @@ struct SelectorWire {
     device: Option<String>,
 }
 
+impl RuleWire {
+    /// When the object was made.
+    pub(super) fn created(&self) -> Option<Timestamp> {
+        self.metadata.creation_timestamp
+    }
+}
+
 impl Wire for RuleWire {
     const KIND: Kind = Kind::Rule;
     type Object = Rule;

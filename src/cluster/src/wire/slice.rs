@@ -10,6 +10,7 @@ use taints::object::{Attribute, Device, Identity, Key, Slice};
 use super::Wire;
 use super::meta::{Meta, nullable};
 use crate::kind::Kind;
+use crate::mark;
 
 /// NVIDIA's own domain of attributes: existing CEL selectors use it, so every GPU driver writes it.
 const GPU_DOMAIN: &str = "gpu.nvidia.com";
@@ -95,6 +96,7 @@ impl Wire for SliceWire {
             generation: spec.pool.generation,
             slice_count: spec.pool.resource_slice_count,
             node_name: Some(spec.node_name).filter(|name| !name.is_empty()),
+            follows_marks: metadata.labels.get(mark::FOLLOWS_MARKS).is_some_and(|version| version == mark::VERSION),
             all_nodes: spec.all_nodes.unwrap_or(false),
             devices,
         })

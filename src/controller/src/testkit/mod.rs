@@ -245,11 +245,14 @@ impl World {
         match (method.as_str(), path) {
             ("GET", "/version") => ok(&json!({"gitVersion": "v1.37.0", "major": "1", "minor": "37"})),
             ("GET", "/apis/resource.k8s.io/v1") => ok(&self.served()),
-            ("GET", PODS | NODES | SLICES | CLAIMS | RULES) if query.contains("watch=true") => self.watch(path, query),
-            ("GET", PODS | NODES | SLICES | CLAIMS | RULES) => self.list(path),
-            _ => match path.strip_prefix(&format!("{RULES}/")) {
-                Some(rule) => self.rule(method, rule, body),
-                None => status(404, &json!({})),
+            ("GET", MARKS) if !self.history.iter().any(|(_, of, _)| of == MARKS) => status(404, &json!({})),
+            ("GET", PODS | NODES | SLICES | CLAIMS | RULES | MARKS) if query.contains("watch=true") => {
+                self.watch(path, query)
+            }
+            ("GET", PODS | NODES | SLICES | CLAIMS | RULES | MARKS) => self.list(path),
+            _ => match path.rsplit_once('/') {
+                Some((of @ (RULES | MARKS), name)) => self.rule(method, of, name, body),
+                _ => status(404, &json!({})),
             },
         }
     }
@@ -301,14 +304,14 @@ impl World {
         ok(&json!({"kind": "Status", "status": "Success"}))
     }
 
-    fn rule(&mut self, method: &Method, name: &str, options: &Value) -> Answer {
-        let Some(rule) = self.objects.get(&place(RULES, name)).cloned() else { return status(404, &json!({})) };
+    fn rule(&mut self, method: &Method, of: &str, name: &str, options: &Value) -> Answer {
+        let Some(rule) = self.objects.get(&place(of, name)).cloned() else { return status(404, &json!({})) };
         if *method == Method::DELETE {
             let (wanted, meta) = (&options["preconditions"], &rule["metadata"]);
             if wanted["uid"] != meta["uid"] || wanted["resourceVersion"] != meta["resourceVersion"] {
                 return status(409, &json!({}));
             }
-            self.remove(RULES, name);
+            self.remove(of, name);
         }
         ok(&rule)
     }

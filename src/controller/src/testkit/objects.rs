@@ -7,6 +7,8 @@ pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 pub(crate) const CLAIMS: &str = "/apis/resource.k8s.io/v1/resourceclaims";
 pub(crate) const RULES: &str = "/apis/resource.k8s.io/v1/devicetaintrules";
+/// Served once there is one.
+pub(crate) const MARKS: &str = "/apis/devicetaint.dev/v1alpha1/devicemarks";
 
 /// The driver of every device here.
 pub(crate) const DRIVER: &str = "gpu.devicetaint.dev";

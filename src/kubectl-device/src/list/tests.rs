@@ -124,6 +124,45 @@ fn a_rule_for_another_card_is_shown_as_not_applied() {
     assert_eq!(all[0].taints[0].not_applied, Some("the name means another card now"));
 }
 
+/// The cluster with a mark in the place of the rule, and the taints of device gpu-0 in its slice.
+fn marked(uuid: &str, published: &[&str]) -> World {
+    let mut world = World::empty();
+    let mut slice = Slice { follows_marks: true, ..slice() };
+    slice.devices[0] = device("gpu-0", "GPU-aa", published);
+    world.fleet.apply(Change::Slice(slice));
+    world.fleet.apply(Change::Mark(Rule {
+        by: Some("ada".into()),
+        reason: Some("replace a \"fan\"".into()),
+        ..rule(uuid)
+    }));
+    world
+}
+
+#[test]
+fn a_mark_in_a_slice_is_a_persons_and_says_nothing_of_health() {
+    let all = rows(&marked("GPU-aa", &["devicetaint.dev/maintenance=fan:NoExecute"]), &[]);
+    assert_eq!(all[0].health, Health::Healthy);
+    let [on] = all[0].taints.as_slice() else { panic!("{:?}", all[0].taints) };
+    assert_eq!((on.from.as_str(), on.not_applied), ("DeviceMark dt-1 in ResourceSlice s1", None));
+    let wide = table(&all, true);
+    assert!(wide.contains(r#"ada: "replace a \"fan\"""#), "{wide}");
+}
+
+#[test]
+fn a_mark_that_is_not_in_the_slice_is_shown_with_the_reason() {
+    let why = |uuid: &str, published: &[&str]| {
+        let all = rows(&marked(uuid, published), &[]);
+        all[0].taints.iter().filter_map(|on| on.not_applied).collect::<Vec<_>>()
+    };
+    assert_eq!(why("GPU-aa", &[]), ["its agent has not published it"]);
+    assert_eq!(why("GPU-aa", &["devicetaint.dev/maintenance=old:NoExecute"]), ["its agent has not published it"]);
+    assert_eq!(why("GPU-zz", &[]), ["the name means another card now"]);
+    let mut foreign = World::empty();
+    foreign.fleet.apply(Change::Slice(slice()));
+    foreign.fleet.apply(Change::Mark(rule("GPU-aa")));
+    assert_eq!(rows(&foreign, &[])[0].taints[0].not_applied, Some("its driver does not follow marks"));
+}
+
 #[test]
 fn nodes_narrow_the_list() {
     assert_eq!(rows(&world("GPU-aa"), &["n2".into()]), []);

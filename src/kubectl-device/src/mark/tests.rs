@@ -1,16 +1,19 @@
 use super::*;
 
+use cluster::RuleVersion;
 use taints::object::{Identity, Selector};
+
+const RULE: Form = Form::Rule(RuleVersion::V1);
 
 fn device() -> DeviceId {
     DeviceId { driver: "gpu.devicetaint.dev".into(), pool: "n1".into(), device: "gpu-0000-3b-00-0".into() }
 }
 
-fn taint(text: &str) -> DeviceTaint {
+fn taint(text: &str) -> taints::Taint {
     parse(text).unwrap()
 }
 
-fn stored(taint: DeviceTaint, managed: bool) -> Stored {
+fn stored(taint: taints::Taint, managed: bool) -> Stored {
     let id = device();
     let rule = Rule {
         name: cluster::mark::name(&id, &taint.key, &taint.effect),
@@ -24,7 +27,33 @@ fn stored(taint: DeviceTaint, managed: bool) -> Stored {
         reason: None,
         by: None,
     };
-    Stored { rule, resource_version: "7".into() }
+    Stored { form: RULE, rule, resource_version: "7".into() }
+}
+
+/// What is decided, in short: `create`, `nothing`, or the news of a change, with the mark that is written.
+fn decided(mark: Mark, existing: Option<&Stored>, overwrite: bool) -> Result<(Option<Mark>, Vec<String>), WishError> {
+    Ok(match decide_taint(mark, existing, overwrite)? {
+        Taint::Create(mark) => (Some(mark), vec!["create".to_owned()]),
+        Taint::Change(_, mark, news) => (Some(mark), news),
+        Taint::Nothing(_) => (None, vec!["nothing".to_owned()]),
+    })
+}
+
+fn nothing() -> Result<(Option<Mark>, Vec<String>), WishError> {
+    Ok((None, vec!["nothing".to_owned()]))
+}
+
+fn found(driver: &str, taints: &[&str]) -> Found {
+    Found {
+        id: DeviceId { driver: driver.into(), ..device() },
+        identity: Identity::default(),
+        taints: taints.iter().map(|text| taint(text)).collect(),
+        follows_marks: true,
+    }
+}
+
+fn server(rules: Option<RuleVersion>) -> Server {
+    Server { version: "v1.37.2".into(), release: (1, 37), rules, marks: true }
 }
 
 fn mark(text: &str) -> Mark {
@@ -45,9 +74,9 @@ fn mark(text: &str) -> Mark {
 #[test]
 fn a_new_mark_is_created_and_the_same_one_is_left_alone() {
     let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
-    assert_eq!(decide_taint(wish.clone(), None, false), Ok(Taint::Create(wish.clone())));
+    assert_eq!(decided(wish.clone(), None, false), Ok((Some(wish.clone()), vec!["create".to_owned()])));
     let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), true);
-    assert_eq!(decide_taint(wish, Some(&there), false), Ok(Taint::Nothing(there.rule.clone())));
+    assert_eq!(decided(wish, Some(&there), false), nothing());
 }
 
 #[test]
@@ -57,7 +86,7 @@ fn another_value_needs_overwrite() {
     let refused = decide_taint(wish.clone(), Some(&there), false).unwrap_err().to_string();
     assert!(refused.contains("maintenance=fan:NoExecute") && refused.contains("--overwrite"), "{refused}");
     let news = vec!["value was \"fan\"".to_owned()];
-    assert_eq!(decide_taint(wish.clone(), Some(&there), true), Ok(Taint::Change(wish, news)));
+    assert_eq!(decided(wish.clone(), Some(&there), true), Ok((Some(wish), news)));
 }
 
 #[test]
@@ -67,23 +96,17 @@ fn what_is_not_given_stays_as_it_is() {
     there.rule.expires_at = Some("2026-12-01T00:00:00Z".parse().unwrap());
     there.rule.by = Some("ada".into());
     let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
-    let same = Ok(Taint::Nothing(there.rule.clone()));
-    assert_eq!(decide_taint(Mark { by: Some("bob".into()), ..wish.clone() }, Some(&there), false), same);
+    assert_eq!(decided(Mark { by: Some("bob".into()), ..wish.clone() }, Some(&there), false), nothing());
     let longer = Mark { expires_at: Some("2026-12-02T00:00:00Z".parse().unwrap()), ..wish };
-    let Ok(Taint::Change(written, news)) = decide_taint(longer.clone(), Some(&there), false) else { panic!() };
-    assert_eq!(written, Mark { reason: Some("loud".into()), ..longer });
+    let (written, news) = decided(longer.clone(), Some(&there), false).unwrap();
+    assert_eq!(written.unwrap(), Mark { reason: Some("loud".into()), ..longer });
     assert_eq!(news, ["expiry was 2026-12-01T00:00:00Z"]);
-    let text = tainted_text(&device(), &there.rule, "modified", &news);
-    assert!(text.ends_with(", until 2026-12-01T00:00:00Z); expiry was 2026-12-01T00:00:00Z\n"), "{text}");
+    let text = tainted_text(&server(Some(RuleVersion::V1)), &there, "modified", &news);
+    assert!(text.ends_with(", until 2026-12-01T00:00:00Z); expiry was 2026-12-01T00:00:00Z"), "{text}");
 }
 
 #[test]
 fn a_key_of_the_drivers_domain_is_refused() {
-    let found = |driver: &str| Found {
-        id: DeviceId { driver: driver.into(), ..device() },
-        identity: Identity::default(),
-        taints: Vec::new(),
-    };
     let wish = |taint: &str| TaintArguments {
         target: "n1/gpu-0".into(),
         taint: taint.into(),
@@ -94,11 +117,12 @@ fn a_key_of_the_drivers_domain_is_refused() {
         driver: None,
     };
     for (driver, key) in [("gpu.devicetaint.dev", "gpu.devicetaint.dev"), ("d.org", "d.org"), ("d.org", FAULTS)] {
-        let refused = wished(&found(driver), &wish(&format!("{key}/lost:NoSchedule")), None).unwrap_err().to_string();
+        let refused =
+            wished(&found(driver, &[]), &wish(&format!("{key}/lost:NoSchedule")), None).unwrap_err().to_string();
         assert!(refused.contains(&format!("{key}/lost")) && refused.contains(DEFAULT_KEY), "{refused}");
     }
-    assert!(wished(&found("d.org"), &wish("devicetaint.dev/maintenance:NoSchedule"), None).is_ok());
-    assert!(wished(&found("d.org"), &wish("lost:NoSchedule"), None).is_ok());
+    assert!(wished(&found("d.org", &[]), &wish("devicetaint.dev/maintenance:NoSchedule"), None).is_ok());
+    assert!(wished(&found("d.org", &[]), &wish("lost:NoSchedule"), None).is_ok());
 }
 
 #[test]
@@ -107,11 +131,11 @@ fn another_reason_or_card_changes_the_mark_without_overwrite() {
     let mut wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
     wish.reason = Some("louder now".into());
     let news = vec!["reason was none".to_owned()];
-    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish.clone(), news)));
+    assert_eq!(decided(wish.clone(), Some(&there), false), Ok((Some(wish.clone()), news)));
     wish.reason = None;
     wish.identity.uuid = Some("GPU-2".into());
     let news = vec!["card was GPU-1".to_owned()];
-    assert_eq!(decide_taint(wish.clone(), Some(&there), false), Ok(Taint::Change(wish, news)));
+    assert_eq!(decided(wish.clone(), Some(&there), false), Ok((Some(wish), news)));
 }
 
 #[test]
@@ -138,9 +162,10 @@ fn an_end_lies_in_the_future_and_has_whole_seconds() {
 fn a_rule_of_somebody_else_is_left_alone() {
     let there = stored(taint("devicetaint.dev/maintenance=fan:NoExecute"), false);
     let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
-    assert_eq!(decide_taint(wish, Some(&there), true), Err(WishError::Foreign(there.rule.name.clone())));
+    let refused = decided(wish, Some(&there), true).unwrap_err().to_string();
+    assert!(refused.starts_with(&format!("DeviceTaintRule {} is not a mark", there.rule.name)), "{refused}");
     let rules = [there];
-    assert!(decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, &[]).is_err());
+    assert!(decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, None).is_err());
 }
 
 #[test]
@@ -163,28 +188,60 @@ fn untaint_takes_one_effect_or_all_of_a_key() {
         stored(taint("devicetaint.dev/maintenance:NoSchedule"), true),
         stored(taint("example.org/other:NoSchedule"), true),
     ];
-    let count = |text| decide_untaint(&device(), text, &rules, &[]).unwrap().len();
+    let count = |text| decide_untaint(&device(), text, &rules, None).unwrap().len();
     assert_eq!(count("devicetaint.dev/maintenance:NoExecute"), 1);
     assert_eq!(count("devicetaint.dev/maintenance=fan:NoExecute-"), 1);
     assert_eq!(count("devicetaint.dev/maintenance"), 2);
     assert_eq!(count("devicetaint.dev/maintenance-"), 2);
     let other = DeviceId { device: "gpu-0000-5d-00-0".into(), ..device() };
-    assert!(decide_untaint(&other, "devicetaint.dev/maintenance", &rules, &[]).is_err());
+    assert!(decide_untaint(&other, "devicetaint.dev/maintenance", &rules, None).is_err());
 }
 
 #[test]
 fn a_drivers_taint_is_not_taken_away_but_its_exit_is_told() {
-    let standing = [taint("gpu.devicetaint.dev/lost:NoSchedule")];
-    let refused = decide_untaint(&device(), "gpu.devicetaint.dev/lost", &[], &standing).unwrap_err().to_string();
-    assert!(refused.contains("gpu.devicetaint.dev") && refused.contains("answers again"), "{refused}");
+    let found =
+        found("gpu.devicetaint.dev", &["gpu.devicetaint.dev/lost:NoSchedule", "devicetaint.dev/maintenance:NoExecute"]);
+    let refused = |found: &Found, text| decide_untaint(&device(), text, &[], Some(found)).unwrap_err().to_string();
+    let text = refused(&found, "gpu.devicetaint.dev/lost");
+    assert!(text.contains("gpu.devicetaint.dev") && text.contains("answers again"), "{text}");
+    let text = refused(&found, "devicetaint.dev/maintenance");
+    assert!(text.contains("has no mark any more"), "{text}");
+    let foreign = Found { follows_marks: false, ..found };
+    assert!(refused(&foreign, "devicetaint.dev/maintenance").contains("was put there by the driver"));
+}
+
+#[test]
+fn a_mark_of_either_form_is_kept_in_its_form_and_both_are_taken_away() {
+    let old = Stored { form: Form::Mark, ..stored(taint("k=fan:NoExecute"), true) };
+    let Ok(Taint::Change(form, ..)) = decide_taint(mark("k=cable:NoExecute"), Some(&old), true) else { panic!() };
+    assert_eq!(form, Form::Mark);
+    let both = [stored(taint("k=fan:NoExecute"), true), old];
+    assert_eq!(decide_untaint(&device(), "k", &both, None).unwrap().len(), 2);
+}
+
+#[test]
+fn the_line_says_which_object_it_is_and_why() {
+    let mark = Stored { form: Form::Mark, ..stored(taint("k=fan:NoExecute"), true) };
+    let name = &mark.rule.name;
+    let text = tainted_text(&server(None), &mark, "tainted", &[]);
+    let why = "which the device's agent publishes";
+    assert_eq!(
+        text,
+        format!("tainted: k=fan:NoExecute (DeviceMark {name}, {why}: this API server serves no DeviceTaintRule)")
+    );
+    let text = tainted_text(&server(Some(RuleVersion::V1)), &mark, "unchanged", &[]);
+    assert_eq!(text, format!("unchanged: k=fan:NoExecute (DeviceMark {name}, {why})"));
+    assert!(untainted_text(&mark).ends_with("takes it out of its ResourceSlice)"));
+    let rule = Stored { form: RULE, ..mark };
+    assert_eq!(untainted_text(&rule), "untainted: k=fan:NoExecute");
 }
 
 #[test]
 fn what_is_not_there_is_an_error_that_names_what_is() {
-    let refused = decide_untaint(&device(), "devicetaint.dev/none", &[], &[]).unwrap_err().to_string();
+    let refused = decide_untaint(&device(), "devicetaint.dev/none", &[], None).unwrap_err().to_string();
     assert!(refused.ends_with("has no mark devicetaint.dev/none; it has no mark at all"), "{refused}");
     let rules = [stored(taint("example.org/other:NoSchedule"), true)];
-    let refused = decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, &[]).unwrap_err().to_string();
+    let refused = decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, None).unwrap_err().to_string();
     assert!(refused.contains("n1/gpu-0000-3b-00-0") && refused.contains("example.org/other:NoSchedule"), "{refused}");
 }
 

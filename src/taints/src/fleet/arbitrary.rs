@@ -182,6 +182,7 @@ pub(super) fn arrival() -> impl Strategy<Value = Change> {
         1 => node().prop_map(Change::Node),
         3 => slice(&["d0", "d1"], &["p0", "p1"]).prop_map(Change::Slice),
         2 => rule().prop_map(Change::Rule),
+        1 => rule().prop_map(Change::Mark),
         3 => claim().prop_map(Change::Claim),
         3 => pod().prop_map(Change::Pod),
     ]
@@ -193,6 +194,7 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         1 => text(&["n0", "n1"]).prop_map(Change::NodeGone),
         2 => text(&["s0", "s1", "s2"]).prop_map(Change::SliceGone),
         1 => text(&["r0", "r1"]).prop_map(Change::RuleGone),
+        1 => text(&["r0", "r1"]).prop_map(Change::MarkGone),
         1 => claim_key().prop_map(Change::ClaimGone),
         1 => pod_key().prop_map(Change::PodGone),
     ]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Fleet, PoolState, pool::Pool, rules::Devices};
 use crate::alloc::Candidate;
 use crate::object::{Claim, Device, DeviceId, Identity, Key, Node, Pod, Rule, Slice};
+use crate::taint::Taint;
 use crate::verdict::Origin;
 
 /// A device of a pool's newest generation.
@@ -62,6 +63,13 @@ impl<'a> PoolView<'a> {
     pub(crate) fn rules_on(&self, id: &DeviceId) -> Vec<RuleOn<'a>> {
         let rules = self.fleet.rules.matching(&self.rules, &id.device).into_iter();
         rules.map(|rule| RuleOn { rule, standing: self.standing(rule, id) }).collect()
+    }
+
+    /// The mark of which the driver made this taint of its slice, for a device of this pool.
+    pub(crate) fn mark_of(&self, id: &DeviceId, taint: &Taint) -> Option<&'a Rule> {
+        let (fleet, same) = (self.fleet, |mark: &Taint| mark.same_as(taint) && mark.value == taint.value);
+        let marks = fleet.marks.matching(&fleet.marks.of_pool(&id.driver, &id.pool), &id.device);
+        marks.into_iter().find(|mark| same(&mark.taint) && self.standing(mark, id) == Standing::Applies)
     }
 
     fn standing(&self, rule: &Rule, id: &DeviceId) -> Standing {
@@ -178,6 +186,25 @@ impl Fleet {
     #[must_use]
     pub fn rules_on(&self, id: &DeviceId) -> Vec<RuleOn<'_>> {
         self.view(id).rules_on(id)
+    }
+
+    /// All marks, by name.
+    pub fn marks(&self) -> impl Iterator<Item = &Rule> {
+        self.marks.iter()
+    }
+
+    /// The marks that select a device by name, in the order of their names. They taint it only where its driver publishes them.
+    #[must_use]
+    pub fn marks_on(&self, id: &DeviceId) -> Vec<RuleOn<'_>> {
+        let view = self.view(id);
+        let marks = self.marks.matching(&self.marks.of_pool(&id.driver, &id.pool), &id.device).into_iter();
+        marks.map(|rule| RuleOn { rule, standing: view.standing(rule, id) }).collect()
+    }
+
+    /// The mark of which the driver of a device made this taint of its slice.
+    #[must_use]
+    pub fn mark_of(&self, id: &DeviceId, taint: &Taint) -> Option<&Rule> {
+        self.view(id).mark_of(id, taint)
     }
 
     /// Whether a rule that selects a device by name, known to the fleet or not, is acted on there.

@@ -44,6 +44,10 @@ pub enum Change {
     Rule(Rule),
     /// The DeviceTaintRule of this name is gone.
     RuleGone(String),
+    /// A DeviceMark as it is now: read as the rule that it stands for.
+    Mark(Rule),
+    /// The DeviceMark of this name is gone.
+    MarkGone(String),
     /// A ResourceClaim as it is now.
     Claim(Claim),
     /// The claim is gone.
@@ -54,6 +58,13 @@ pub enum Change {
     PodGone(Key),
 }
 
+/// Where a rule, or what is read as one, stands.
+#[derive(Clone, Copy, Debug)]
+enum Book {
+    Rules,
+    Marks,
+}
+
 /// Everything that verdicts depend on, as it is now.
 #[derive(Debug, Default)]
 pub struct Fleet {
@@ -61,6 +72,8 @@ pub struct Fleet {
     pods: HashMap<Key, Pod>,
     claims: HashMap<Key, Claim>,
     rules: rules::Rules,
+    /// Marks of which the driver makes taints in its slices: they taint nothing by themselves, and say who wished a taint and why.
+    marks: rules::Rules,
     /// Pools by driver and name. Hashed, not ordered: a verdict looks here for each device, and names of pools begin alike.
     pools: HashMap<String, HashMap<String, Pool>>,
     /// Driver and pool of each slice object.
@@ -79,8 +92,10 @@ impl Fleet {
             Change::NodeGone(name) => self.remove_node(&name),
             Change::Slice(slice) => self.set_slice(slice),
             Change::SliceGone(name) => self.remove_slice(&name),
-            Change::Rule(rule) => self.set_rule(rule),
-            Change::RuleGone(name) => self.remove_rule(&name),
+            Change::Rule(rule) => self.set_rule(Book::Rules, rule),
+            Change::RuleGone(name) => self.remove_rule(Book::Rules, &name),
+            Change::Mark(mark) => self.set_rule(Book::Marks, mark),
+            Change::MarkGone(name) => self.remove_rule(Book::Marks, &name),
             Change::Claim(claim) => self.set_claim(claim),
             Change::ClaimGone(key) => self.remove_claim(&key),
             Change::Pod(pod) => self.set_pod(pod),
@@ -127,12 +142,13 @@ impl Fleet {
         touched
     }
 
-    fn set_rule(&mut self, rule: Rule) -> Touched {
-        if self.rules.get(&rule.name) == Some(&rule) {
+    fn set_rule(&mut self, book: Book, rule: Rule) -> Touched {
+        let rules = self.book(book);
+        if rules.get(&rule.name) == Some(&rule) {
             return Touched::new();
         }
         let new = rule.selector.clone();
-        let old = self.rules.set(rule).and_then(|rule| rule.selector);
+        let old = rules.set(rule).and_then(|rule| rule.selector);
         let mut touched = Touched::new();
         self.touch_selected(old.as_ref(), &mut touched);
         if old != new {
@@ -141,11 +157,18 @@ impl Fleet {
         touched
     }
 
-    fn remove_rule(&mut self, name: &str) -> Touched {
+    fn remove_rule(&mut self, book: Book, name: &str) -> Touched {
         let mut touched = Touched::new();
-        let old = self.rules.remove(name).and_then(|rule| rule.selector);
+        let old = self.book(book).remove(name).and_then(|rule| rule.selector);
         self.touch_selected(old.as_ref(), &mut touched);
         touched
+    }
+
+    fn book(&mut self, book: Book) -> &mut rules::Rules {
+        match book {
+            Book::Rules => &mut self.rules,
+            Book::Marks => &mut self.marks,
+        }
     }
 
     fn set_claim(&mut self, claim: Claim) -> Touched {

@@ -17,6 +17,7 @@ struct Naive {
     nodes: BTreeMap<String, Node>,
     slices: BTreeMap<String, (Slice, bool)>,
     rules: BTreeMap<String, Rule>,
+    marks: BTreeMap<String, Rule>,
     claims: BTreeMap<Key, Claim>,
     pods: BTreeMap<Key, Pod>,
 }
@@ -30,6 +31,8 @@ impl Naive {
             Change::SliceGone(name) => drop(self.slices.remove(&name)),
             Change::Rule(rule) => drop(self.rules.insert(rule.name.clone(), rule)),
             Change::RuleGone(name) => drop(self.rules.remove(&name)),
+            Change::Mark(mark) => drop(self.marks.insert(mark.name.clone(), mark)),
+            Change::MarkGone(name) => drop(self.marks.remove(&name)),
             Change::Claim(claim) => drop(self.claims.insert(claim.key.clone(), claim)),
             Change::ClaimGone(key) => drop(self.claims.remove(&key)),
             Change::Pod(pod) => drop(self.pods.insert(pod.key.clone(), pod)),
@@ -107,7 +110,9 @@ impl Naive {
             for result in claim.results.iter().flatten() {
                 let device = self.device(&result.id);
                 unlisted += usize::from(device.is_none());
-                let own = device.into_iter().flat_map(|device| device.taints.iter().map(|taint| (taint, false)));
+                let own = device
+                    .into_iter()
+                    .flat_map(|device| device.taints.iter().map(|taint| (taint, self.is_careful(&result.id, taint))));
                 let rules = self
                     .rules
                     .values()
@@ -119,6 +124,13 @@ impl Naive {
         }
         deadlines.sort();
         (deadlines, unlisted)
+    }
+
+    /// Whether the first mark that stands for a taint of a slice asks for care.
+    fn is_careful(&self, id: &DeviceId, taint: &Taint) -> bool {
+        let selects = |mark: &&Rule| mark.selector.as_ref().is_some_and(|selector| selector.matches(id));
+        let same = |mark: &&Rule| mark.taint.same_as(taint) && mark.taint.value == taint.value;
+        self.marks.values().filter(selects).find(same).is_some_and(|mark| mark.careful)
     }
 
     fn device_deadline(claim: &Claim, result: &Allocated, taint: &Taint, careful: bool) -> Option<Timestamp> {
@@ -289,6 +301,7 @@ proptest! {
                 Change::Node(node) => Change::NodeGone(node.name),
                 Change::Slice(slice) => Change::SliceGone(slice.name),
                 Change::Rule(rule) => Change::RuleGone(rule.name),
+                Change::Mark(mark) => Change::MarkGone(mark.name),
                 Change::Claim(claim) => Change::ClaimGone(claim.key),
                 Change::Pod(pod) => Change::PodGone(pod.key),
                 gone => gone,
@@ -304,6 +317,7 @@ fn once(changes: Vec<Change>) -> Vec<Change> {
         Change::Node(node) => format!("node {}", node.name),
         Change::Slice(slice) => format!("slice {}", slice.name),
         Change::Rule(rule) => format!("rule {}", rule.name),
+        Change::Mark(mark) => format!("mark {}", mark.name),
         Change::Claim(claim) => format!("claim {}", claim.key),
         Change::Pod(pod) => format!("pod {}", pod.key),
         other => format!("{other:?}"),

@@ -104,8 +104,9 @@ impl Court<'_> {
             None => self.hold(claim, result, HeldWhy::NotListed),
             Some(listed) => {
                 for taint in &listed.device.taints {
-                    let Some(judged) = self.evicting(taint, false) else { continue };
-                    let origin = Origin::Slice { name: listed.slice.name.clone() };
+                    let mark = pool.mark_of(&result.id, taint);
+                    let Some(judged) = self.evicting(taint, mark.is_some_and(|mark| mark.careful)) else { continue };
+                    let origin = Origin::slice(listed.slice, mark);
                     let since = self.seen.slice_since(&result.id, taint);
                     self.weigh_taint(claim, result, taint, &judged, origin, since);
                 }

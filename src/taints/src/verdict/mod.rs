@@ -187,6 +187,17 @@ pub enum Origin {
         /// The object's name.
         name: String,
     },
+    /// The DeviceMark of this name: an administrator's taint, which the driver put into its slice.
+    Mark {
+        /// The object's name.
+        name: String,
+        /// Whether the mark asks for careful eviction.
+        careful: bool,
+        /// Who made it, where its author says so.
+        by: Option<String>,
+        /// Why, in that person's words.
+        note: Option<String>,
+    },
     /// The DeviceTaintRule of this name: an administrator's taint.
     Rule {
         /// The object's name.
@@ -238,7 +249,7 @@ impl Held {
     #[must_use]
     pub fn covers(&self, reason: &Reason) -> bool {
         let open = match (&self.why, &reason.origin) {
-            (HeldWhy::NotListed, Origin::Slice { .. }) => true,
+            (HeldWhy::NotListed, Origin::Slice { .. } | Origin::Mark { .. }) => true,
             (HeldWhy::IdentityUnknown { rule }, Origin::Rule { name, .. }) => rule == name,
             (HeldWhy::NoTime { taint }, _) => taint.same_as(&reason.taint),
             (HeldWhy::NotListed | HeldWhy::IdentityUnknown { .. }, _) => false,

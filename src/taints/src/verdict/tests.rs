@@ -245,6 +245,34 @@ fn a_careful_taint_is_judged_by_tolerations_of_no_execute() {
 }
 
 #[test]
+fn a_mark_says_who_wished_a_taint_of_the_slice_and_whether_with_care() {
+    let soft = || taint("a", Effect::NoSchedule, Some(20));
+    let mark = || Rule { careful: true, by: Some("ada".into()), reason: Some("a fan".into()), ..rule(soft()) };
+    let with = |mark: Rule| {
+        let mut world = World::new().device_taint(soft());
+        world.fleet.apply(Change::Mark(mark));
+        world.judge()
+    };
+    let verdict = with(mark());
+    assert_eq!(verdict.leave_at, Some(at(20)));
+    let origin = verdict.reasons[0].origin.to_string();
+    assert_eq!(origin, format!("by DeviceMark {} of ada: \"a fan\"", mark().name));
+    assert_eq!(with(Rule { careful: false, ..mark() }).leave_at, None);
+    let other_value = Rule { taint: Taint { value: "other".into(), ..soft() }, ..mark() };
+    assert_eq!(with(other_value).leave_at, None);
+    let of_another_card = Rule { identity: Identity { uuid: Some("GPU-x".into()), serial: None }, ..mark() };
+    assert_eq!(with(of_another_card).leave_at, None);
+}
+
+#[test]
+fn a_mark_that_no_slice_shows_taints_nothing() {
+    let mut world = World::new();
+    world.fleet.apply(Change::Mark(rule(taint("a", Effect::NoExecute, Some(20)))));
+    let verdict = world.judge();
+    assert_eq!((verdict.leave_at, verdict.reasons.len()), (None, 0));
+}
+
+#[test]
 fn what_is_not_a_careful_taint_is_refused() {
     for text in ["", "=v", "a=b=c", "a b", "a=-"] {
         assert!(text.parse::<Careful>().is_err(), "{text:?}");

@@ -6,13 +6,27 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::{Held, HeldWhy, Origin, Reason, Spared, Subject, Tolerance, Verdict, Warning};
-use crate::object::Rule;
+use crate::object::{Rule, Slice};
 use crate::toleration::Toleration;
 
 /// So many characters of a note by a person are shown: a message has room for other reasons too.
 const NOTE_LIMIT: usize = 120;
 
 impl Origin {
+    /// A slice as the origin of a taint, or the mark of which its driver made the taint.
+    #[must_use]
+    pub(super) fn slice(slice: &Slice, mark: Option<&Rule>) -> Self {
+        match mark {
+            None => Self::Slice { name: slice.name.clone() },
+            Some(mark) => Self::Mark {
+                name: mark.name.clone(),
+                careful: mark.careful,
+                by: mark.by.clone(),
+                note: mark.reason.clone(),
+            },
+        }
+    }
+
     /// The rule as the origin of its taint.
     #[must_use]
     pub fn rule(rule: &Rule) -> Self {
@@ -31,16 +45,25 @@ impl Display for Origin {
         match self {
             Self::Node => f.write_str("on the node itself"),
             Self::Slice { name } => write!(f, "by the driver in ResourceSlice {name}"),
+            Self::Mark { name, by, note, .. } => {
+                write!(f, "by DeviceMark {name}")?;
+                person(f, by.as_deref(), note.as_deref())
+            }
             Self::Rule { name, by, note, .. } => {
                 write!(f, "by DeviceTaintRule {name}")?;
-                match (by, note) {
-                    (Some(by), Some(note)) => write!(f, " of {}: \"{}\"", short(by), short(note)),
-                    (Some(by), None) => write!(f, " of {}", short(by)),
-                    (None, Some(note)) => write!(f, ": \"{}\"", short(note)),
-                    (None, None) => Ok(()),
-                }
+                person(f, by.as_deref(), note.as_deref())
             }
         }
+    }
+}
+
+/// Who, and why in their words.
+fn person(f: &mut Formatter<'_>, by: Option<&str>, note: Option<&str>) -> fmt::Result {
+    match (by, note) {
+        (Some(by), Some(note)) => write!(f, " of {}: \"{}\"", short(by), short(note)),
+        (Some(by), None) => write!(f, " of {}", short(by)),
+        (None, Some(note)) => write!(f, ": \"{}\"", short(note)),
+        (None, None) => Ok(()),
     }
 }
 
