@@ -160,6 +160,7 @@ mod tests {
 
     use super::{CONNECTIONS, Web, bind, serve};
     use crate::http_checks::{Level, Readiness};
+    use crate::marks::Marks;
     use crate::metrics::Metrics;
     use crate::plugin::Registration;
     use crate::slices::Published;
@@ -171,6 +172,7 @@ mod tests {
             published: watch::channel(Published::default()).1,
             nvml: watch::channel(Level::Good).1,
             owner: watch::channel(Level::Good).1,
+            marks: watch::channel(Marks::default()).1,
             state: watch::channel(Level::Good).1,
             cdi: watch::channel(Level::Good).1,
             checkpoints: watch::channel(Level::Good).1,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::marks::Marks;
 use crate::plugin::Registration;
 use crate::slices::Published;
 use crate::slices::publisher::TAINTS_OFF;
@@ -66,6 +67,8 @@ pub struct Readiness {
     pub nvml: watch::Receiver<Level>,
     /// Whether somebody else offers the same cards.
     pub owner: watch::Receiver<Level>,
+    /// Marks of people: the agent works on with those that it knows.
+    pub marks: watch::Receiver<Marks>,
     /// The state directory.
     pub state: watch::Receiver<Level>,
     /// Whether CDI specs of claims can be written.
@@ -89,6 +92,7 @@ impl Readiness {
             check("slices", slices(&self.published.borrow(), now)),
             check("nvml", self.nvml.borrow().clone()),
             check("owner", self.owner.borrow().clone()),
+            check("marks", self.marks.borrow().level.clone()),
             check("state", self.state.borrow().clone()),
             check("cdi", self.cdi.borrow().clone()),
             check("checkpoints", self.checkpoints.borrow().clone()),

@@ -17,6 +17,7 @@ pub mod health;
 pub mod http;
 pub mod http_checks;
 pub mod inventory;
+pub mod marks;
 pub mod metrics;
 pub mod notices;
 pub mod nvml;

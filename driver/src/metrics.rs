@@ -109,6 +109,8 @@ pub struct HealthMetrics {
     pub findings: Gauges,
     /// Taints wanted now, by `key` and `effect`.
     pub taints: Gauges,
+    /// Marks of people, by `standing`.
+    pub marks: Gauges,
     /// Devices published now.
     pub devices: Gauge,
     /// 1 for the `state` that NVML is in.
@@ -214,6 +216,7 @@ impl Metrics {
         let (registry, health) = (&mut self.registry, self.health.clone());
         registry.register("findings", "Open findings", health.findings.0);
         registry.register("taints", "Taints wanted on devices", health.taints.0);
+        registry.register("marks", "Marks of people for devices of this node", health.marks.0);
         registry.register("devices", "Devices published", health.devices);
         registry.register("nvml_state", "1 for the state that NVML is in", health.nvml.0);
         registry.register("nvml_signals", "News from NVML", health.signals.0);

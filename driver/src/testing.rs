@@ -1,6 +1,8 @@
 //! For this crate's tests: an API server in the process, with faults on request. It knows the rules that the agent relies on
 //! (versions, merge patches, preconditions, `timeAdded`), and no socket lies in between, so the paused clock works.
 
+mod marks;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use tokio::sync::watch;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
+const MARKS: &str = "/apis/devicetaint.dev/v1alpha1/devicemarks";
+const MARK: &str = "DeviceMark";
 
 /// What goes wrong with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ struct World {
     watches_closed: u64,
     slices: BTreeMap<String, Value>,
     claims: BTreeMap<String, Value>,
+    /// DeviceMarks; without any the server does not serve the kind.
+    marks: BTreeMap<String, Value>,
     log: Vec<(u64, &'static str, Value)>,
     faults: Vec<Planned>,
     calls: Vec<String>,
@@ -100,7 +106,7 @@ impl FakeServer {
     }
 
     /// The next `times` calls of this verb fail. Verbs: `list`, `watch`, `create`, `patch`, `delete`, `probe` (a create that is a dry run), `node`, `version`,
-    /// `claim`, `event`; of who looks for other owners: `list-node`, `watch-node`, `list-others`, `watch-others`.
+    /// `claim`, `event`; of who looks for other owners: `list-node`, `watch-node`, `list-others`, `watch-others`; of marks: `marks`, `watch-marks`.
     pub(crate) fn plan(&self, verb: &'static str, fault: Fault, times: usize) {
         self.world.lock().faults.push(Planned { verb, fault, left: times });
     }
@@ -304,9 +310,13 @@ impl FakeServer {
                 ok(&json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSliceList",
                     "metadata": {"resourceVersion": world.version.to_string()}, "items": items}))
             }
-            "watch" => self.watch(query, |object| object["kind"] != "Node"),
-            "watch-others" => self.watch(query, |object| object["kind"] != "Node" && is_foreign(object)),
+            "watch" => self.watch(query, |object| object["kind"] != "Node" && object["kind"] != MARK),
+            "watch-others" => {
+                self.watch(query, |object| object["kind"] != "Node" && object["kind"] != MARK && is_foreign(object))
+            }
             "watch-node" => self.watch(query, |object| object["kind"] == "Node"),
+            "marks" => self.list_marks(),
+            "watch-marks" => self.watch(query, |object| object["kind"] == MARK),
             "create" => self.create(sent()),
             "probe" => {
                 let mut object = sent();
@@ -443,6 +453,8 @@ fn verb(method: &Method, path: &str, query: &str) -> &'static str {
         (&Method::POST, SLICES) if query.contains("dryRun") => "probe",
         (_, path) if path.starts_with("/api/v1/nodes/") => "node",
         (_, path) if path.contains("/resourceclaims/") => "claim",
+        (&Method::GET, MARKS) if query.contains("watch=true") => "watch-marks",
+        (&Method::GET, MARKS) => "marks",
         (&Method::GET, SLICES) if query.contains("watch=true") => "watch",
         (&Method::GET, SLICES) => "list",
         (&Method::POST, SLICES) => "create",

@@ -1,6 +1,8 @@
 //! What the agent knows of its cards, and what follows from it: one value that takes in news and gives out the pool to
 //! publish, the devices to prepare, the report for kubelet, and what to remember. Pure: the moment is an argument.
 
+mod marks;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -16,6 +18,9 @@ use crate::policy::Policy;
 use crate::slices::{Attribute, Capacity, Card, Device, Limits, Pool, StoredTaints};
 use crate::state::Memory;
 
+pub use self::marks::MarkNews;
+use self::marks::MarksKnown;
+
 /// Inventory and health of this node.
 #[derive(Debug)]
 pub struct Core {
@@ -29,6 +34,7 @@ pub struct Core {
     reports: BTreeMap<String, (HealthState, String, Timestamp)>,
     /// What others offer.
     others: BTreeSet<Offer>,
+    marks: MarksKnown,
 }
 
 /// What some news changed.
@@ -77,6 +83,7 @@ impl Core {
             unread: BTreeSet::new(),
             reports: BTreeMap::new(),
             others: BTreeSet::new(),
+            marks: MarksKnown::default(),
         }
     }
 
@@ -163,7 +170,7 @@ impl Core {
     /// What the rest of the agent sees now. Call it before [`Core::memory`].
     pub fn view(&mut self, limits: &Limits, now: Timestamp) -> View {
         let limits = health::Limits { max_taints: limits.taints, none_effect: limits.effect_none };
-        let taints = self.health.desired_taints(&self.inventory, &[], &limits);
+        let taints = self.health.desired_taints(&self.inventory, &self.marks.intents, &limits);
         let contested = self.contested();
         let (pool, devices) = (self.pool(&taints, &contested), self.devices(&contested));
         View { pool, devices, report: self.report(now), contested }
@@ -196,7 +203,7 @@ impl Core {
     /// What to remember.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        Memory { inventory: self.inventory.record(), health: self.health.record() }
+        Memory { inventory: self.inventory.record(), health: self.health.record(), marks: self.marks.intents.clone() }
     }
 
     fn pool(&self, taints: &BTreeMap<String, Vec<Taint>>, contested: &Contested) -> Pool {

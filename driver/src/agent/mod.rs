@@ -8,6 +8,7 @@
 //!                                              ├─────(watch: Report)──────► plugin (health streams)
 //!                                              └─────(watch: Memory)──────► saver ──► state directory
 //!  looker ───(watch: Others)─► watcher: cards with another owner         notices ◄──(bounded queue)── watcher: events on the Node
+//!  API server ──► marks of people ──(watch: Marks)──► watcher
 //!  sweep: claims that are gone        keep: what claims need on disk        http: /metrics /healthz /readyz        signals: SIGTERM, SIGINT
 //! ```
 //!
@@ -177,7 +178,7 @@ fn serve_kubelet(
 
 /// Starts every other task.
 fn spawn(prepared: start::Prepared, tasks: &mut Tasks, rest: &CancellationToken) {
-    let start::Prepared { watcher, publisher, saver, claims, disk, look, looker, notices } = prepared;
+    let start::Prepared { watcher, publisher, saver, claims, marks, disk, look, looker, notices } = prepared;
     let token = rest.clone();
     tasks.spawn(async move {
         watcher.run(token).await;
@@ -197,6 +198,11 @@ fn spawn(prepared: start::Prepared, tasks: &mut Tasks, rest: &CancellationToken)
     tasks.spawn(async move {
         notices::run(api, notices, watcher::now, token).await;
         Ok("notices")
+    });
+    let token = rest.clone();
+    tasks.spawn(async move {
+        marks.run(token).await;
+        Ok("marks")
     });
     tasks.spawn(async move {
         saver.run().await;

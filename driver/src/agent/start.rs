@@ -29,6 +29,7 @@ use crate::health::{Health, HealthConfig};
 use crate::http::{self, Web};
 use crate::http_checks::{Level, Readiness};
 use crate::inventory::Inventory;
+use crate::marks::{Following, Marks};
 use crate::metrics::Metrics;
 use crate::notices::{self, Notice};
 use crate::nvml::{self, Known, Supervisor, Timing};
@@ -41,6 +42,9 @@ use crate::state::{Memory, State};
 
 /// Told by an agent that has nothing to do yet.
 const STANDBY: &str = "another gpu-driver serves this node; this one takes over when that one ends";
+/// How long the marks of people may take before the first publish. A server that does not answer takes no slices either, so that this
+/// matters only where marks alone cannot be read.
+const FIRST_MARKS: Duration = Duration::from_secs(5);
 
 /// What is there before the state directory may be used: enough to answer probes.
 pub(super) struct Front {
@@ -61,6 +65,7 @@ pub(super) struct Back {
     registration: watch::Sender<Registration>,
     claims: watch::Sender<Option<Claims>>,
     standby: watch::Sender<Option<Level>>,
+    marks: watch::Sender<Marks>,
     state: watch::Sender<Level>,
     owner: watch::Sender<Level>,
     disk: Disk,
@@ -72,6 +77,7 @@ pub(super) struct Prepared {
     pub(super) publisher: Publisher,
     pub(super) saver: Saver,
     pub(super) claims: Claims,
+    pub(super) marks: Following,
     pub(super) disk: Disk,
     /// How often what claims need on disk is looked at.
     pub(super) look: Duration,
@@ -106,6 +112,7 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
     let (outputs, inputs) = channels(&config.node_name);
     let published = watch::Sender::new(Published::default());
     let registration = watch::Sender::new(Registration::default());
+    let marks = watch::Sender::new(Marks::default());
     let (state, owner) = (watch::Sender::new(Level::Good), watch::Sender::new(Level::Good));
     let (claims, standby) = (watch::Sender::new(None), watch::Sender::new(None));
     let untried = || watch::Sender::new(Level::Degraded("not tried yet".to_owned()));
@@ -116,6 +123,7 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
         published: published.subscribe(),
         nvml: inputs.nvml.clone(),
         owner: owner.subscribe(),
+        marks: marks.subscribe(),
         state: state.subscribe(),
         cdi: disk.cdi.subscribe(),
         checkpoints: disk.checkpoints.subscribe(),
@@ -132,6 +140,7 @@ pub(super) async fn front(config: &Config, listening: impl FnOnce(SocketAddr)) -
         published,
         registration,
         claims,
+        marks,
         standby,
         state,
         owner,
@@ -196,7 +205,7 @@ impl Back {
         for entry in &set_aside {
             tracing::error!("{entry}");
         }
-        let Self { policy, boot_id, client, metrics, outputs, inputs, published, owner, disk, .. } = self;
+        let Self { policy, boot_id, client, metrics, outputs, inputs, published, marks, owner, disk, .. } = self;
         let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
         self.claims.send_replace(Some(claims.clone()));
         let (looker, others) = looker(config, client.clone(), &metrics);
@@ -209,7 +218,8 @@ impl Back {
             told: None,
             announced: BTreeSet::new(),
         };
-        let heard = Heard { published: published.subscribe(), others, contests, taints_off };
+        let heard = Heard { published: published.subscribe(), others, marks: marks.subscribe(), contests, taints_off };
+        let marks = following(config, client.clone(), marks);
         let api = SliceApi::new(client, ours(config));
         let publisher = Publisher::new(api.clone(), inputs.wanted, published, metrics.slices.clone());
         let saved = watch::Sender::new(memory.inventory.clone());
@@ -218,7 +228,7 @@ impl Back {
         let saver = Saver { state, memory: inputs.memory, saved, level: self.state, failures };
         let watcher = watcher(config, boot_id, policy, (memory, remembered), outputs, heard, &metrics);
         let (look, notices) = (config.poll_interval.0, (api, notices));
-        Ok(Prepared { watcher, publisher, saver, claims, disk, look, looker, notices })
+        Ok(Prepared { watcher, publisher, saver, claims, marks, disk, look, looker, notices })
     }
 }
 
@@ -226,12 +236,18 @@ impl Back {
 struct Heard {
     published: watch::Receiver<Published>,
     others: watch::Receiver<Option<Others>>,
+    marks: watch::Receiver<Marks>,
     contests: Contests,
     taints_off: TaintsOff,
 }
 
 fn ours(config: &Config) -> Owner {
     Owner { driver: config.driver_name.clone(), node: config.node_name.clone() }
+}
+
+fn following(config: &Config, client: Client, marks: watch::Sender<Marks>) -> Following {
+    let Owner { driver, node: pool } = ours(config);
+    Following { driver, pool, client, marks }
 }
 
 fn looker(config: &Config, client: Client, metrics: &Metrics) -> (Looker, watch::Receiver<Option<Others>>) {
@@ -253,7 +269,7 @@ fn watcher(
     policy: Policy,
     (memory, remembered): (Memory, Remembered),
     outputs: Outputs,
-    Heard { published, others, contests, taints_off }: Heard,
+    Heard { published, others, marks, contests, taints_off }: Heard,
     metrics: &Metrics,
 ) -> Watcher {
     let poll = config.poll_interval.0;
@@ -272,7 +288,7 @@ fn watcher(
     let (supervisor, updates) =
         Supervisor::spawn(nvml::Config { libraries, known: known.clone(), timing, ..nvml::Config::default() });
     Watcher {
-        core: Core::new(&config.node_name, inventory, health, policy),
+        core: Core::new(&config.node_name, inventory, health, policy).remembering_marks(memory.marks),
         supervisor,
         updates,
         known,
@@ -280,6 +296,8 @@ fn watcher(
         others,
         contests,
         taints_off,
+        marks,
+        marks_by: Instant::now() + FIRST_MARKS,
         outputs,
         metrics: metrics.health.clone(),
         sysfs_root: config.sysfs_root.clone(),

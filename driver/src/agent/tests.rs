@@ -1,5 +1,7 @@
 //! The whole agent in this process: the stand-in NVML library, an API server over loopback, kubelet's side of the sockets.
 
+mod marks;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;

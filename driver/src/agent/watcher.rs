@@ -17,6 +17,7 @@ use super::telling::{Contests, TaintsOff};
 use crate::claims::Devices;
 use crate::http_checks::Level;
 use crate::inventory::{Inventory, NvmlState, SysfsError, SysfsView, read_sysfs};
+use crate::marks::Marks;
 use crate::metrics::HealthMetrics;
 use crate::nvml::{Known, SignalKind, Supervisor, Update};
 use crate::owner::Others;
@@ -66,6 +67,10 @@ pub(super) struct Watcher {
     pub(super) others: watch::Receiver<Option<Others>>,
     pub(super) contests: Contests,
     pub(super) taints_off: TaintsOff,
+    /// The marks of people for devices of this node.
+    pub(super) marks: watch::Receiver<Marks>,
+    /// Until when they are waited for before the first publish.
+    pub(super) marks_by: Instant,
     pub(super) outputs: Outputs,
     pub(super) metrics: HealthMetrics,
     pub(super) sysfs_root: PathBuf,
@@ -102,6 +107,15 @@ impl Watcher {
                     Ok(()) => self.heed().await,
                     Err(_) => break,
                 },
+                changed = self.marks.changed() => match changed {
+                    Ok(()) => self.follow_marks().await,
+                    Err(_) => break,
+                },
+                () = tokio::time::sleep_until(self.marks_by), if !self.core.knows_marks() => {
+                    tracing::warn!("marks of people are not known in time; those that are remembered stay in force");
+                    let outcome = self.core.go_on_without_marks();
+                    self.follow(&outcome).await;
+                }
                 _ = tick.tick() => self.pass(None).await,
                 () = tokio::time::sleep_until(self.read_by), if self.core.heard() && !self.core.is_read() => {
                     tracing::warn!("not every GPU was read in time; publishing what is known");
@@ -164,6 +178,13 @@ impl Watcher {
         self.follow(&Outcome { changed: true, ..Outcome::default() }).await;
     }
 
+    /// What people ask for joins the findings.
+    async fn follow_marks(&mut self) {
+        let Some(intents) = self.marks.borrow_and_update().intents.clone() else { return };
+        let outcome = self.core.follow_marks(&intents);
+        self.follow(&outcome).await;
+    }
+
     async fn pass(&mut self, sysfs: Option<&SysfsView>) {
         self.outputs.heartbeat.send_replace(Instant::now());
         let outcome = self.core.tick(sysfs, now());
@@ -180,7 +201,7 @@ impl Watcher {
             tracing::info!("{text}");
         }
         self.unshared |= outcome.changed || outcome.persist;
-        let ready = self.unshared && self.core.is_read() && self.others.borrow().is_some();
+        let ready = self.unshared && self.core.is_read() && self.core.knows_marks() && self.others.borrow().is_some();
         let view = ready.then(|| {
             let limits = self.published.borrow().limits.unwrap_or(Limits::CURRENT);
             self.core.view(&limits, now())
@@ -190,9 +211,22 @@ impl Watcher {
         }
         if let Some(view) = view {
             self.unshared = false;
+            self.tell_marks();
             self.remembered.wait_for(&self.core.inventory().record()).await;
             self.share(view);
         }
+    }
+
+    fn tell_marks(&mut self) {
+        for news in self.core.mark_news() {
+            if news.is_problem {
+                tracing::warn!("{}", news.text);
+            } else {
+                tracing::info!("{}", news.text);
+            }
+        }
+        let marks = self.core.marks_by_standing();
+        self.metrics.marks.replace(marks.into_iter().map(|(standing, count)| (vec![("standing", standing)], count)));
     }
 
     fn share(&mut self, View { pool, devices, report, contested }: View) {
@@ -294,7 +328,9 @@ impl Watcher {
         self.metrics.devices.set(i64::try_from(devices().count()).unwrap_or(i64::MAX));
         let mut taints = std::collections::BTreeMap::new();
         for taint in devices().flat_map(|device| &device.taints) {
-            *taints.entry((taint.key.as_str(), taint.effect.as_str())).or_insert(0) += 1;
+            // The keys of people are without number, which labels must not be.
+            let key = if self.core.health().is_own_key(&taint.key) { taint.key.as_str() } else { "mark" };
+            *taints.entry((key, taint.effect.as_str())).or_insert(0) += 1;
         }
         self.metrics
             .taints

@@ -9,24 +9,12 @@ use serde::{Deserialize, Serialize};
 use taints::{Effect, Taint};
 
 use super::finding::Finding;
-use super::{CardHealth, Health};
+use super::{CardHealth, Health, Intent};
 use crate::inventory::{Device, Inventory};
 use crate::policy::KEYS;
 
 /// Key of the taint that stands for those which had no room.
 const FOLDED: &str = "multiple";
-
-/// A taint that a person asked for on a device of this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Intent {
-    /// Name of the device.
-    pub device: String,
-    /// The hardware that was meant, the card's UUID or the partition's. An intent for other hardware than the name means now
-    /// is not followed; `None` follows the name.
-    pub uuid: Option<String>,
-    /// The taint, with its full key.
-    pub taint: Taint,
-}
 
 /// What the API server takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +79,8 @@ impl Health {
                 alive.insert(stamp_key(device, taint));
             }
             for taint in &mut taints {
-                taint.time_added = self.stamps.get(&stamp_key(device, taint)).copied();
+                // A mark brings its time, which is the API server's too.
+                taint.time_added = taint.time_added.or_else(|| self.stamps.get(&stamp_key(device, taint)).copied());
             }
             wanted.insert(device.name.clone(), taints);
         }
@@ -106,33 +95,21 @@ impl Health {
         self.stamps.insert(stamp_key(device, taint), at) != Some(at)
     }
 
-    /// Findings of the device's hardware and intents for it, the worst first.
+    /// Intents for the device, then findings of its hardware, each the strongest first: what a person asked for is not what has to go
+    /// where there is no room for all. An intent never has a key of ours.
     fn wanted(&self, device: &Device, inventory: &Inventory, intents: &[Intent]) -> Vec<Taint> {
         let card = inventory.card(device.pci).and_then(|card| self.cards.get(&card.key()));
-        let mut taints: Vec<Taint> = intents.iter().filter(|intent| is_meant(intent, device)).map(of_intent).collect();
-        for taint in card.map(|card| of_findings(card, device, &self.config.domain)).unwrap_or_default() {
-            if !taints.iter().any(|other| other.same_as(&taint)) {
-                taints.push(taint);
-            }
-        }
-        // The order of equals is intents, then the precedence of keys: both lists come so, and the sort is stable.
-        taints.sort_by_key(|taint| Reverse(taint.effect.clone()));
+        let mut found = card.map(|card| of_findings(card, device, &self.config.domain)).unwrap_or_default();
+        // The order of equals is the precedence of keys: the list comes so, and the sort is stable.
+        found.sort_by_key(|taint| Reverse(taint.effect.clone()));
+        let mut taints = self.followed(inventory, intents, device);
+        taints.extend(found);
         taints
     }
 }
 
 fn stamp_key(device: &Device, taint: &Taint) -> StampKey {
     (device.name.clone(), device.uuid.clone(), taint.key.clone(), taint.value.clone(), taint.effect.clone())
-}
-
-fn is_meant(intent: &Intent, device: &Device) -> bool {
-    let meant = |uuid: &String| device.uuid.as_ref() == Some(uuid) || device.card_uuid.as_ref() == Some(uuid);
-    intent.device == device.name && intent.uuid.as_ref().is_none_or(meant)
-}
-
-/// No clock but the API server's goes into a taint.
-fn of_intent(intent: &Intent) -> Taint {
-    Taint { time_added: None, ..intent.taint.clone() }
 }
 
 /// One taint a key, in the order of the vocabulary: what is certain first.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cluster::call::{CallError, within};
 use cluster::connect::WATCH_SECONDS;
+use cluster::mark::{FOLLOWS_MARKS, VERSION};
 use futures::{Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -250,7 +251,7 @@ impl SliceApi {
     ) -> Result<Stored, SliceError> {
         let api: Api<Guarded> = Api::all_with(self.client.clone(), &self.resource);
         let patch = serde_json::json!({
-            "metadata": { "resourceVersion": resource_version },
+            "metadata": { "resourceVersion": resource_version, "labels": { FOLLOWS_MARKS: VERSION } },
             "spec": self.spec(pool, devices),
         });
         within(CALL, api.patch(name, &PatchParams::default(), &Patch::Merge(patch)))
@@ -283,7 +284,11 @@ impl SliceApi {
         let name = generate_name(index, &self.owner.driver, &self.owner.node);
         SliceObject {
             types: Some(TypeMeta { api_version: self.resource.api_version.clone(), kind: self.resource.kind.clone() }),
-            metadata: ObjectMeta { generate_name: Some(name), ..metadata },
+            metadata: ObjectMeta {
+                generate_name: Some(name),
+                labels: Some([(FOLLOWS_MARKS.to_owned(), VERSION.to_owned())].into()),
+                ..metadata
+            },
             spec: self.spec(pool, devices),
             status: None,
         }

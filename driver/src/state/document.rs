@@ -15,7 +15,7 @@ const HALF_WRITTEN: &str = ".half-written-";
 const KEPT: u32 = 10;
 
 /// Number of kinds.
-pub(super) const FILES: usize = 3;
+pub(super) const FILES: usize = 4;
 
 /// What a document can hold.
 pub(super) trait Document: Default + Serialize + DeserializeOwned {}
@@ -27,6 +27,7 @@ pub(super) enum Kind {
     Inventory,
     Findings,
     Stamps,
+    Marks,
 }
 
 impl Kind {
@@ -35,6 +36,7 @@ impl Kind {
             Self::Inventory => 0,
             Self::Findings => 1,
             Self::Stamps => 2,
+            Self::Marks => 3,
         }
     }
 
@@ -43,6 +45,7 @@ impl Kind {
             Self::Inventory => "inventory",
             Self::Findings => "findings",
             Self::Stamps => "stamps",
+            Self::Marks => "marks",
         }
     }
 

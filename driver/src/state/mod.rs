@@ -1,7 +1,7 @@
 //! The agent's memory across restarts: one directory with versioned JSON documents.
 //!
 //! `inventory.json` holds cards with their last identity by PCI address, `findings.json` findings with their first time and
-//! boot id, `stamps.json` the times that the API server gave to taints. A document is replaced as a whole: written beside,
+//! boot id, `stamps.json` the times that the API server gave to taints, `marks.json` what people asked for. A document is replaced as a whole: written beside,
 //! synced, renamed, and the directory synced, so that a crash leaves the old one or the new one. A document that cannot be
 //! read is set aside and told; one of a newer program stops the start, for going on would destroy it.
 
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use document::{Document, FILES, Kind};
 pub use document::{SetAside, StateError};
 
-use crate::health::{HealthRecord, Stamp};
+use crate::health::{HealthRecord, Intent, Stamp};
 use crate::inventory::InventoryRecord;
 
 /// Everything that is remembered.
@@ -25,6 +25,8 @@ pub struct Memory {
     pub inventory: InventoryRecord,
     /// Findings, history and stamps.
     pub health: HealthRecord,
+    /// The taints that people asked for, as they were last read.
+    pub marks: Vec<Intent>,
 }
 
 /// The state directory. It writes a document only when it differs from what is on disk.
@@ -48,7 +50,8 @@ impl State {
         let inventory = state.read(Kind::Inventory, &mut aside)?;
         let cards = state.read(Kind::Findings, &mut aside)?;
         let stamps = state.read(Kind::Stamps, &mut aside)?;
-        Ok((state, Memory { inventory, health: HealthRecord { cards, stamps } }, aside))
+        let marks = state.read(Kind::Marks, &mut aside)?;
+        Ok((state, Memory { inventory, health: HealthRecord { cards, stamps }, marks }, aside))
     }
 
     /// Saves what differs. Documents that were already replaced stay replaced when a later one fails: each is whole by itself.
@@ -58,7 +61,8 @@ impl State {
     pub fn save(&mut self, memory: &Memory) -> Result<(), StateError> {
         self.write(Kind::Inventory, &memory.inventory)?;
         self.write(Kind::Findings, &memory.health.cards)?;
-        self.write::<Vec<Stamp>>(Kind::Stamps, &memory.health.stamps)
+        self.write::<Vec<Stamp>>(Kind::Stamps, &memory.health.stamps)?;
+        self.write(Kind::Marks, &memory.marks)
     }
 
     fn read<T: Document>(&mut self, kind: Kind, aside: &mut Vec<SetAside>) -> Result<T, StateError> {

@@ -5,7 +5,7 @@ use std::fs;
 use taints::{Effect, Taint};
 
 use super::{Memory, State, StateError};
-use crate::health::{HealthRecord, Stamp};
+use crate::health::{HealthRecord, Intent, Stamp};
 use crate::inventory::{InventoryRecord, SeenVersions};
 
 fn memory() -> Memory {
@@ -19,10 +19,14 @@ fn memory() -> Memory {
             time_added: Some("2026-11-02T10:00:00Z".parse().unwrap()),
         },
     };
+    let taint = Taint { key: "devicetaint.dev/maintenance".into(), ..stamp.taint.clone() };
+    let mark =
+        Intent { mark: "dt-1".into(), device: stamp.device.clone(), uuid: Some("GPU-a".into()), serial: None, taint };
     let versions = SeenVersions { driver: Some("580.95.05".into()), cuda: None };
     Memory {
         inventory: InventoryRecord { versions, ..InventoryRecord::default() },
         health: HealthRecord { cards: Vec::new(), stamps: vec![stamp] },
+        marks: vec![mark],
     }
 }
 

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::{Core, View};
 use crate::claims::Condition;
-use crate::health::{Health, HealthConfig, HealthState};
+use crate::health::{Health, HealthConfig, HealthState, Intent};
 use crate::inventory::Inventory;
 use crate::inventory::testkit::{
     at, bus, gpu, healthy, missing, name, opened, opened_with, partitioned, read, scan, uuid, xid,
@@ -24,7 +24,7 @@ fn core(memory: Memory, now: i64) -> Core {
         stale_after: SignedDuration::from_secs(35),
     };
     let health = Health::restore(config, memory.health, &policy, at(now));
-    Core::new("node-a", Inventory::restore(memory.inventory), health, policy)
+    Core::new("node-a", Inventory::restore(memory.inventory), health, policy).remembering_marks(memory.marks)
 }
 
 fn running(cards: u8) -> Core {
@@ -242,4 +242,54 @@ fn a_partition_of_another_owner_contests_its_whole_card() {
     let partition = core.inventory().devices().find_map(|device| device.parent.is_some().then(|| device.uuid.clone()));
     core.heed(&[offer(Which::Is(partition.flatten().unwrap().to_lowercase()))].into());
     assert_eq!(offered(&view(&mut core, 1)), [name(1)]);
+}
+
+fn mark(device: &str, uuid: &str) -> Intent {
+    let taint = taints::Taint {
+        key: "devicetaint.dev/maintenance".into(),
+        value: "fan".into(),
+        effect: taints::Effect::NoExecute,
+        time_added: Some(at(3)),
+    };
+    Intent { mark: "dt-1".into(), device: device.into(), uuid: Some(uuid.into()), serial: None, taint }
+}
+
+#[test]
+fn a_mark_is_published_remembered_and_told_once() {
+    let mut core = running(2);
+    assert!(!core.knows_marks());
+    let outcome = core.follow_marks(&[mark(&name(1), &uuid(1))]);
+    assert!(outcome.changed && outcome.persist && core.knows_marks());
+    let wanted = [format!("{} devicetaint.dev/maintenance=fan:NoExecute", name(1))];
+    assert_eq!(taints(&view(&mut core, 5)), wanted);
+    let news = core.mark_news();
+    assert!(news.len() == 1 && !news[0].is_problem && news[0].text.contains("dt-1"), "{news:?}");
+    assert_eq!((core.mark_news(), core.marks_by_standing()["published"]), (vec![], 1));
+    assert!(!core.follow_marks(&[mark(&name(1), &uuid(1))]).changed);
+
+    let mut again = self::core(core.memory(), 10);
+    again.observe(&opened((0..2).map(gpu).collect()), Some(&bus(0..2)), at(10));
+    assert!(!again.knows_marks());
+    assert!(again.go_on_without_marks().changed);
+    assert_eq!(taints(&view(&mut again, 10)), wanted, "what is remembered stands while marks cannot be read");
+    assert!(again.follow_marks(&[]).persist);
+    assert_eq!(taints(&view(&mut again, 11)), Vec::<String>::new());
+}
+
+#[test]
+fn a_mark_for_another_card_is_told_and_not_followed() {
+    let mut core = running(1);
+    core.follow_marks(&[mark(&name(0), "GPU-elsewhere")]);
+    assert_eq!(taints(&view(&mut core, 5)), Vec::<String>::new());
+    let news = core.mark_news();
+    assert!(news[0].is_problem && news[0].text.contains("means another card now"), "{news:?}");
+    core.follow_marks(&[]);
+    assert_eq!(core.mark_news()[0].text, "mark dt-1 is gone");
+}
+
+#[test]
+fn a_mark_says_nothing_of_health() {
+    let mut core = running(1);
+    core.follow_marks(&[mark(&name(0), &uuid(0))]);
+    assert_eq!(view(&mut core, 5).report.devices[0].state, HealthState::Healthy);
 }

@@ -3,7 +3,7 @@
 use taints::{Effect, Taint};
 
 use super::{Node, stamp, time_added};
-use crate::health::{Intent, Limits};
+use crate::health::{Intent, IntentStanding, Limits};
 use crate::inventory::testkit::{absent, asking, at, gpu, healthy, name, opened, read, scan, uuid, xid};
 use crate::nvml::{Presence, Reading, Update};
 
@@ -14,7 +14,7 @@ fn intent(uuid: Option<String>) -> Intent {
         effect: Effect::NoExecute,
         time_added: Some(at(-50)),
     };
-    Intent { device: name(0), uuid, taint }
+    Intent { mark: "dt-1".into(), device: name(0), uuid, serial: None, taint }
 }
 
 /// A card with everything wrong at once.
@@ -30,13 +30,24 @@ fn wreck() -> Node {
 }
 
 #[test]
-fn an_intent_joins_the_findings_and_keeps_no_clock_of_its_own() {
+fn an_intent_joins_the_findings_and_keeps_its_time() {
     let mut node = Node::with(1);
     node.see(&xid(0, 79), 0);
     let sets = node.sets(&[intent(Some(uuid(0)))], &Limits::default());
     let lines: Vec<String> = sets[&name(0)].iter().map(ToString::to_string).collect();
     assert_eq!(lines, ["devicetaint.dev/maintenance=planned:NoExecute", "gpu.devicetaint.dev/xid=79:NoSchedule"]);
-    assert_eq!(sets[&name(0)][0].time_added, None);
+    assert_eq!(sets[&name(0)][0].time_added, Some(at(-50)));
+}
+
+#[test]
+fn an_intent_without_a_time_gets_the_servers_stamp() {
+    let mut node = Node::with(1);
+    let mut untimed = intent(None);
+    untimed.taint.time_added = None;
+    let wanted = node.sets(std::slice::from_ref(&untimed), &Limits::default())[&name(0)].clone();
+    assert_eq!(wanted[0].time_added, None);
+    node.health.adopt_time(&node.inventory, &name(0), &Taint { time_added: Some(at(7)), ..wanted[0].clone() });
+    assert_eq!(node.sets(&[untimed], &Limits::default())[&name(0)][0].time_added, Some(at(7)));
 }
 
 #[test]
@@ -44,6 +55,47 @@ fn an_intent_for_other_hardware_is_not_followed() {
     let mut node = Node::with(1);
     assert_eq!(node.sets(&[intent(Some("GPU-other".into()))], &Limits::default())[&name(0)], []);
     assert_eq!(node.sets(&[intent(None)], &Limits::default())[&name(0)].len(), 1);
+}
+
+#[test]
+fn each_intent_says_how_it_stands() {
+    let node = Node::with(1);
+    let with = |change: &dyn Fn(&mut Intent)| {
+        let mut intent = intent(None);
+        change(&mut intent);
+        node.health.intent_standings(&node.inventory, &[intent])[0]
+    };
+    let serial = node.inventory.device(&name(0)).unwrap().serial.clone();
+    assert!(serial.is_some(), "the card of this test has a serial number");
+    assert_eq!(with(&|_| ()), IntentStanding::Followed);
+    assert_eq!(with(&|intent| intent.uuid = Some("GPU-x".into())), IntentStanding::OtherCard);
+    assert_eq!(with(&|intent| intent.serial = Some("other".into())), IntentStanding::OtherCard);
+    assert_eq!(with(&|intent| intent.serial.clone_from(&serial)), IntentStanding::Followed);
+    assert_eq!(with(&|intent| intent.device = name(7)), IntentStanding::NoDevice);
+    assert_eq!(with(&|intent| intent.taint.key = "gpu.devicetaint.dev/lost".into()), IntentStanding::DriversKey);
+}
+
+#[test]
+fn of_two_intents_for_one_taint_the_older_one_is_followed() {
+    let mut node = Node::with(1);
+    let mut younger = intent(None);
+    younger.mark = "a".into();
+    younger.taint.value = "other".into();
+    younger.taint.time_added = Some(at(-10));
+    let both = [younger, intent(None)];
+    let standings = node.health.intent_standings(&node.inventory, &both);
+    assert_eq!(standings, [IntentStanding::Repeated, IntentStanding::Followed]);
+    assert_eq!(node.sets(&both, &Limits::default())[&name(0)].len(), 1);
+}
+
+#[test]
+fn an_intent_has_room_before_any_finding() {
+    let mut node = wreck();
+    let mut soft = intent(None);
+    soft.taint.effect = Effect::NoSchedule;
+    let set = node.sets(&[soft.clone()], &Limits { max_taints: 2, none_effect: true })[&name(0)].clone();
+    let lines: Vec<String> = set.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, ["devicetaint.dev/maintenance=planned:NoSchedule", "gpu.devicetaint.dev/multiple:NoSchedule"]);
 }
 
 #[test]
