@@ -77,6 +77,7 @@ clean() {
   "$kubectl" --namespace "$namespace" delete serviceaccount policy-stranger --ignore-not-found > /dev/null
   "$kubectl" --namespace default delete serviceaccount gpu-driver --ignore-not-found > /dev/null
   "$kubectl" delete devicetaintrules policy-mark policy-rule --ignore-not-found > /dev/null 2>&1 || true
+  "$kubectl" delete devicemarks policy-mark --ignore-not-found > /dev/null 2>&1 || true
   rm -rf "$work"
 }
 trap clean EXIT
@@ -181,6 +182,18 @@ marks() {
   call "$controller" DELETE "$path/policy-mark"; allowed "$v: a mark deleted by the controller"
 }
 
+# The other form of marks: every object of it is one, with the label or without.
+marks_of_our_kind() {
+  local path=/apis/devicetaint.dev/v1alpha1/devicemarks closed="marks of devices are closed to"
+  local spec='"spec":{"deviceSelector":{"driver":"policy.example.org","pool":"p","device":"d"},"taint":{"key":"example.org/k","effect":"NoSchedule"}}'
+  device_mark() { printf '{"apiVersion":"devicetaint.dev/v1alpha1","kind":"DeviceMark","metadata":{"name":"%s"},%s}' "$1" "$spec"; }
+  call "$admin" POST "$path" "$(device_mark policy-mark)"; allowed "an administrator's DeviceMark"
+  call "$stranger" POST "$path" "$(device_mark policy-x)"; refused "a stranger's DeviceMark" "$closed"
+  call "$stranger" PATCH "$path/policy-mark" '{"spec":{"taint":{"value":"x"}}}' $merge; refused "a DeviceMark changed by a stranger" "$closed"
+  call "$stranger" DELETE "$path/policy-mark"; refused "a DeviceMark deleted by a stranger" "$closed"
+  call "$controller" DELETE "$path/policy-mark"; allowed "a DeviceMark deleted by the controller"
+}
+
 # each RESOURCE VERSION... -- FUNCTION...: calls functions with each version that serves it.
 tried=
 each() {
@@ -206,6 +219,7 @@ call "$a" DELETE "$slices/policy-slice-a"; allowed "an agent's deletion of its o
 if "$kubectl" get validatingadmissionpolicy "marks-closed.$driver" > /dev/null 2>&1; then
   controller="$(token_of "$namespace" device-taint-controller)"
   each devicetaintrules v1 v1beta2 v1alpha3 -- marks
+  marks_of_our_kind
 else
   echo "policies: admission.marks is off here; marks are not looked at"
 fi

@@ -100,6 +100,7 @@ clean() {
   "$kubectl" --namespace "$namespace" delete resourceclaim rights --ignore-not-found > /dev/null
   "$kubectl" delete resourceslice rights --ignore-not-found > /dev/null
   [ -z "$rules" ] || "$kubectl" delete devicetaintrule rights rights-mark --ignore-not-found > /dev/null
+  "$kubectl" delete devicemark rights-mark --ignore-not-found > /dev/null
   rm -rf "$work"
 }
 trap clean EXIT
@@ -163,6 +164,12 @@ for verb in list watch; do
   without gpu-driver $verb resourceslices
   agent
   fails "publishing" "$verb resourceslices" "cannot $verb resource \"resourceslices\""
+  back; stop
+done
+for verb in list watch; do
+  without gpu-driver $verb devicemarks
+  agent
+  fails "following marks" "$verb devicemarks" "cannot $verb resource \"devicemarks\""
   back; stop
 done
 without gpu-driver get nodes
@@ -231,10 +238,11 @@ taint() {
   fi | "$kubectl" create --validate=false -f - > /dev/null
 }
 # A mark of ours whose time has come.
+# mark VERSION KIND
 mark() {
   "$kubectl" create -f - > /dev/null <<EOF
-apiVersion: resource.k8s.io/$rules
-kind: DeviceTaintRule
+apiVersion: $1
+kind: $2
 metadata:
   name: rights-mark
   labels: {devicetaint.dev/managed-by: kubectl-device}
@@ -242,7 +250,7 @@ metadata:
 spec: {deviceSelector: {driver: rights.example.org, pool: p, device: e}, taint: {key: example.org/rights, effect: NoSchedule}}
 EOF
 }
-can_not_find() { ! "$kubectl" get devicetaintrule rights-mark; }
+can_not_find() { ! "$kubectl" get "$1" rights-mark; }
 metric() { curl --silent "$at/metrics" | grep -q "$1"; }
 
 pod; taint
@@ -257,16 +265,19 @@ pod
 controller
 until_true "an eviction with all rights" metric 'evictions_total{outcome="accepted"} 1'
 until_true "its event" metric 'events_total{outcome="written"} 1'
-[ -z "$rules" ] || for verb in get delete; do
-  without device-taint-controller $verb devicetaintrules
-  mark
-  fails "the end of a mark" "$verb devicetaintrules" "cannot $verb resource \"devicetaintrules\""
-  back
-  until_true "the end of the mark with all rights" can_not_find
+for form in ${rules:+"devicetaintrules resource.k8s.io/$rules DeviceTaintRule"} "devicemarks devicetaint.dev/v1alpha1 DeviceMark"; do
+  read -r plural version kind <<< "$form"
+  for verb in get delete; do
+    without device-taint-controller $verb "$plural"
+    mark "$version" "$kind"
+    fails "the end of a mark" "$verb $plural" "cannot $verb resource \"$plural\""
+    back
+    until_true "the end of the mark with all rights" can_not_find "$plural"
+  done
 done
 stop
 
-for kind in nodes pods resourceclaims resourceslices ${rules:+devicetaintrules}; do
+for kind in nodes pods resourceclaims resourceslices ${rules:+devicetaintrules} devicemarks; do
   for verb in list watch; do
     # All kinds of a rule lose the verb; the program says it of each.
     without device-taint-controller $verb $kind

@@ -82,9 +82,11 @@ fn render(helm: &Path, chart: &Path, values: Option<&Path>) -> Result<String> {
     let mut command = Command::new(helm);
     command.args(["template", NAME]).arg(chart);
     command.args(["--namespace", NAME, "--kube-version", KUBE_VERSION, "--skip-tests"]);
-    if let Some(values) = values {
-        command.arg("--values").arg(values);
-    }
+    match values {
+        Some(values) => command.arg("--values").arg(values),
+        // Custom kinds do not depend on values: once is enough.
+        None => command.arg("--include-crds"),
+    };
     let started = command.stdin(Stdio::null()).output();
     let output = match started {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
