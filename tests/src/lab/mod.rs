@@ -421,8 +421,8 @@ impl Lab {
         self.ground.fault_layer()
     }
 
-    /// How long pods may take until they run. A real kubelet that could not prepare a pod's claims at once, for its view of them was a moment old, looks
-    /// at the pod again only after a minute or more.
+    /// How long pods may take until they run. A real kubelet that could not prepare a pod's claims at once looks at the pod again only
+    /// after a minute or more (docs/operations.md says when that happens).
     #[must_use]
     pub fn pods_run_within(&self) -> Duration {
         self.ground.pods_run_within()

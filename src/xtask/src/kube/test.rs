@@ -97,16 +97,17 @@ fn table(mut command: Command, run: &RunDir, args: &TestArgs, interrupt: &Interr
         command.arg("--installed");
     }
     let status = interrupt.attend(command.args(&args.names))?;
-    if status.success() {
-        return Ok(());
-    }
-    let logs = run.path("logs");
-    match status.code() {
-        Some(FAILED) => {
-            Err(ScenariosFailed(format!("not all scenarios passed; the cluster's logs are in {}", logs.display()))
-                .into())
-        }
-        _ => bail!("the scenarios could not be run: {status}; the cluster's logs are in {}", logs.display()),
+    judge(status.code(), &run.path("logs"))
+}
+
+/// What the exit code of the table means.
+fn judge(code: Option<i32>, logs: &Path) -> Result<()> {
+    let logs = format!("the cluster's logs are in {}", logs.display());
+    match code {
+        Some(0) => Ok(()),
+        Some(FAILED) => Err(ScenariosFailed(format!("not all scenarios passed; {logs}")).into()),
+        Some(code) => bail!("the scenarios could not be run, they ended with code {code}; {logs}"),
+        None => bail!("the scenarios were ended by a signal; {logs}"),
     }
 }
 
@@ -125,4 +126,20 @@ pub(super) fn table_command(program: &Path, run: &RunDir) -> Command {
     let mut command = Command::new(program);
     command.arg("--cluster").arg(run.path("cluster.json"));
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_scenario_is_not_a_cluster_that_did_not_come_up() {
+        let judged = |code| judge(code, Path::new("/tmp/x/logs"));
+        judged(Some(0)).unwrap();
+        for (code, failed) in [(Some(1), true), (Some(2), false), (Some(101), false), (None, false)] {
+            let error = judged(code).unwrap_err();
+            assert_eq!(error.is::<ScenariosFailed>(), failed, "{code:?}");
+            assert!(error.to_string().contains("/tmp/x/logs"), "{error}");
+        }
+    }
 }
