@@ -35,6 +35,19 @@ pub async fn inject(lab: &Lab, agent: &str, method: &str, path: &str, times: u32
     Ok(made["id"].as_str().map_or_else(|| made["id"].to_string(), str::to_owned))
 }
 
+/// Lets the server store the taints of devices, or leave them out, from now on; the watches of agents break, as with a restart that another setting takes.
+///
+/// # Errors
+/// When the server does not.
+pub async fn device_taints(lab: &Lab, switch: &str) -> Result<()> {
+    let cut = json!({"match": {"userAgent": "gpu-driver*", "open": true}, "answer": {"cut": true}}).to_string();
+    for (path, body) in [(format!("/sim/device-taints/{switch}"), ""), ("/sim/faults".to_owned(), &cut)] {
+        let (status, body) = http::request(lab.server_address()?, "POST", &path, body).await?;
+        ensure!((200..300).contains(&status), "{path} answered {status}: {body}");
+    }
+    Ok(())
+}
+
 /// How often all faults together were hit so far.
 ///
 /// # Errors

@@ -50,6 +50,13 @@ impl Gpus {
         format!("gpu-{:04x}-{:02x}-{:02x}-{:x}", pci.domain, pci.bus, pci.device, pci.function)
     }
 
+    /// Its PCI address, in the spelling of NVML.
+    #[must_use]
+    pub fn address(&self, index: usize) -> String {
+        let pci = self.gpu(index).pci;
+        format!("{:08X}:{:02X}:{:02X}.{:X}", pci.domain, pci.bus, pci.device, pci.function)
+    }
+
     /// Its UUID.
     #[must_use]
     pub fn uuid(&self, index: usize) -> String {

@@ -5,8 +5,10 @@ pub mod faults;
 pub mod foreign;
 pub mod inside;
 pub mod nodes;
+pub mod owner;
 pub mod spared;
 pub mod story;
+pub mod taints_off;
 pub mod takeover;
 
 use crate::stage::Scenario;
@@ -27,6 +29,9 @@ pub fn table() -> &'static [Scenario] {
         faults::NEIGHBOURS,
         faults::NVML,
         faults::GARBAGE,
+        owner::ONE_OWNER,
+        taints_off::OFF,
+        taints_off::TURNED_ON,
         spared::SAME_NAME,
         spared::FINISHED,
     ]
