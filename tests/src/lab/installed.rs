@@ -258,10 +258,11 @@ fn values(cluster: &RealCluster, plan: &Plan, folder: &Path) -> Value {
     values
 }
 
-/// Flags for which the chart has a value of its own, which it always gives.
-const VALUES: [(&str, &str); 4] = [
+/// Flags for which the chart has a value of its own, which it always gives; dots lead to it.
+const VALUES: [(&str, &str); 5] = [
     ("--poll-interval", "pollInterval"),
     ("--quiet-period", "quietPeriod"),
+    ("--other-owner-grace", "otherOwners.grace"),
     ("--device-mode", "deviceMode"),
     ("--node-mode", "nodeMode"),
 ];
@@ -271,7 +272,9 @@ fn set_flags(values: &mut Value, flags: &[String]) {
     let mut flags = flags.iter();
     while let Some(flag) = flags.next() {
         match VALUES.iter().find(|(name, _)| name == flag) {
-            Some((_, value)) => values[*value] = json!(flags.next()),
+            Some((_, value)) => {
+                *value.split('.').fold(&mut *values, |here, step| &mut here[step]) = json!(flags.next());
+            }
             None => values["extraArgs"].as_array_mut().into_iter().for_each(|extra| extra.push(json!(flag))),
         }
     }
@@ -340,8 +343,13 @@ mod tests {
     #[test]
     fn a_flag_without_a_value_of_its_own_is_given_as_it_is() {
         let mut values = json!({"extraArgs": ["--a"]});
-        set_flags(&mut values, &["--careful", "k=v", "--node-mode", "observe"].map(str::to_owned));
-        assert_eq!(values, json!({"extraArgs": ["--a", "--careful", "k=v"], "nodeMode": "observe"}));
+        set_flags(
+            &mut values,
+            &["--careful", "k=v", "--node-mode", "observe", "--other-owner-grace", "1s"].map(str::to_owned),
+        );
+        let wanted =
+            json!({"extraArgs": ["--a", "--careful", "k=v"], "nodeMode": "observe", "otherOwners": {"grace": "1s"}});
+        assert_eq!(values, wanted);
     }
 
     #[test]
