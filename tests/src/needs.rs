@@ -14,6 +14,9 @@ use crate::lab::rules::rules;
 /// Nobody's: slices of our own driver are closed to us where the chart is installed.
 const TRIAL_DRIVER: &str = "trial.devicetaint.dev";
 
+/// Older kubelets show no health of a claim that a pod names: 1.34 unless it has the same name in the pod, 1.35 unless it comes from a template.
+const HEALTH_OF_ANY_CLAIM: u32 = 36;
+
 /// One thing that a scenario cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -31,8 +34,6 @@ pub enum Need {
     Rules,
     /// A server without them.
     NoRules,
-    /// Pods whose status shows the health of their devices.
-    HealthStatus,
     /// Kubernetes' own DRA test driver.
     TestDriver,
     /// kube-controller-manager's own evictor of device taints.
@@ -52,7 +53,7 @@ pub struct Offer {
     pub none_taints: bool,
     /// It serves DeviceTaintRules.
     pub rules: bool,
-    /// Pods' status shows the health of their devices.
+    /// Pods' status shows the health of the devices of any claim.
     pub health_status: bool,
     /// Kubernetes' own DRA test driver is there.
     pub test_driver: bool,
@@ -89,9 +90,6 @@ impl Need {
             Self::NoTaints => (!offer.taints, "the server keeps the taints of slices: the gate DRADeviceTaints is on"),
             Self::Rules => (offer.rules, "the server serves no DeviceTaintRules"),
             Self::NoRules => (!offer.rules, "the server serves DeviceTaintRules"),
-            Self::HealthStatus => {
-                (offer.health_status, "pods do not show the health of devices: the gate ResourceHealthStatus is off")
-            }
         };
         (!met).then_some(reason)
     }
@@ -128,7 +126,9 @@ impl Offer {
         // A version that does not know the effect refuses the whole slice.
         let none_taints = taints && kept_taints(client, &["None"]).await? == 1;
         let rules = rules(client).await?.is_some();
-        let health_status = small || gate(&told_gates(client).await?, "ResourceHealthStatus");
+        let health_status = small
+            || (minor(client).await? >= HEALTH_OF_ANY_CLAIM
+                && gate(&told_gates(client).await?, "ResourceHealthStatus"));
         Ok(Self { taints, none_taints, rules, health_status, small, ..Self::SMALL })
     }
 }
@@ -152,6 +152,14 @@ async fn kept_taints(client: &Client, effects: &[&str]) -> Result<usize> {
         Err(kube::Error::Api(status)) if status.code == 422 => Ok(0),
         Err(error) => Err(error).context("cannot try what the server keeps of a slice"),
     }
+}
+
+/// The server's version behind the first dot; its kubelets are not newer.
+async fn minor(client: &Client) -> Result<u32> {
+    let told = client.apiserver_version().await.context("cannot ask the server for its version")?.minor;
+    // Some add a plus sign.
+    let digits = told.trim_end_matches(|last: char| !last.is_ascii_digit());
+    digits.parse().with_context(|| format!("the server says that it is version 1.{told}"))
 }
 
 /// The server's metrics: they tell its feature gates.
@@ -183,14 +191,14 @@ mod tests {
         };
         assert_eq!(unmet(&[], &old), None);
         assert_eq!(unmet(&[Need::NoTaints, Need::NoRules, Need::Containers], &old), None);
-        for need in [Need::AgentProcess, Need::Taints, Need::Rules, Need::HealthStatus, Need::FailingServer] {
+        for need in [Need::AgentProcess, Need::Taints, Need::Rules, Need::FailingServer] {
             assert!(unmet(&[Need::Containers, need], &old).is_some(), "{need:?}");
             assert_eq!(unmet(&[need, Need::NoTaints, Need::NoRules], &Offer::SMALL), None, "{need:?}");
         }
         assert!(unmet(&[Need::Containers], &Offer::SMALL).is_some());
         let new = Offer { small: false, ..Offer::SMALL };
         assert!(unmet(&[Need::NoTaints], &new).unwrap().contains("DRADeviceTaints"));
-        assert_eq!(unmet(&[Need::Taints, Need::Rules, Need::HealthStatus], &new), None);
+        assert_eq!(unmet(&[Need::Taints, Need::Rules], &new), None);
     }
 
     #[test]
