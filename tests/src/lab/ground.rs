@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::DeviceClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 use serde_json::Value;
 
@@ -38,9 +39,9 @@ pub(super) struct Small {
 
 impl Ground {
     /// Starts the small cluster, or looks whether the real one is there.
-    pub(super) async fn open(site: &Site, programs: &Programs, folder: &Path) -> Result<Self> {
+    pub(super) async fn open(site: &Site, programs: &Programs, folder: &Path, server: &[String]) -> Result<Self> {
         match site {
-            Site::Small => Ok(Self::Small(Box::new(Small::start(programs, folder).await?))),
+            Site::Small => Ok(Self::Small(Box::new(Small::start(programs, folder, server).await?))),
             Site::Real(cluster) => Ok(Self::Real(cluster.clone())),
         }
     }
@@ -50,6 +51,7 @@ impl Ground {
         let mut objects = vec![objects::namespace()];
         if !self.is_installed() {
             objects.extend(classes()?);
+            objects.push(kind_of_marks()?);
         }
         match self {
             Self::Small(_) => {
@@ -188,9 +190,9 @@ impl Ground {
 }
 
 impl Small {
-    async fn start(programs: &Programs, folder: &Path) -> Result<Self> {
+    async fn start(programs: &Programs, folder: &Path, flags: &[String]) -> Result<Self> {
         let mut server = Process::start("server", &programs.sim(), folder, |command| {
-            command.args(["server", "--root"]).arg(folder);
+            command.args(["server", "--root"]).arg(folder).args(flags);
         })?;
         let ready = server.line("ready ").await?;
         let kubeconfig = PathBuf::from(field(&ready, "kubeconfig=")?);
@@ -204,6 +206,14 @@ impl Small {
         }
         Ok(Self { server, server_url, actors, kubeconfig })
     }
+}
+
+/// Our own kind, as helm installs it.
+fn kind_of_marks() -> Result<Value> {
+    let kind: CustomResourceDefinition =
+        serde_saphyr::from_str(include_str!("../../../deploy/chart/crds/devicemarks.yaml"))
+            .context("deploy/chart/crds/devicemarks.yaml")?;
+    Ok(serde_json::to_value(kind)?)
 }
 
 fn classes() -> Result<Vec<Value>> {

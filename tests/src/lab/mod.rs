@@ -53,6 +53,8 @@ pub struct Plan {
     pub driver: Vec<String>,
     /// A policy file of the agents, on top of the one that they ship with.
     pub policy: Option<&'static str>,
+    /// Further flags of a small cluster's server; a real one is as it is.
+    pub server: Vec<String>,
 }
 
 impl Default for Plan {
@@ -65,6 +67,7 @@ impl Default for Plan {
             controller: flags(&["--device-mode", "enforce", "--node-mode", "enforce"]),
             driver: flags(&["--poll-interval", "250ms", "--quiet-period", "1s"]),
             policy: None,
+            server: Vec::new(),
         }
     }
 }
@@ -110,7 +113,7 @@ impl Lab {
     pub async fn bare(plan: Plan, site: &Site) -> Result<Self> {
         let programs = tokio::task::spawn_blocking(Programs::build).await??;
         let folder = tempfile::Builder::new().prefix("dt-").tempdir().context("cannot make a run folder")?;
-        let ground = Ground::open(site, &programs, folder.path()).await?;
+        let ground = Ground::open(site, &programs, folder.path(), &plan.server).await?;
         let client = client(ground.kubeconfig()).await?;
         ground.prepare(&client).await?;
         let offer = site.beside(Offer::of(&client, matches!(site, Site::Small)).await?);

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,7 +27,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::rules::rules;
+use super::rules::{marks, rules};
 use super::{already_there, create};
 use crate::objects::{DRIVER, NAMESPACE};
 use crate::wait::until;
@@ -117,6 +118,7 @@ impl RealCluster {
                 _ => {}
             }
         }
+        serves_marks(client).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
         until(accounts, "the namespace's default service account", CLEAN_WITHIN, |accounts| {
             let key = format!("{NAMESPACE}/default");
@@ -296,13 +298,30 @@ where
     .await
 }
 
-/// Rules are gone with their deletion: nothing holds them.
+/// Rules and marks are gone with their deletion: nothing holds them.
 async fn remove_rules(client: &Client) -> Result<()> {
-    let Some(api) = rules(client).await? else { return Ok(()) };
-    for rule in api.list_metadata(&ListParams::default()).await?.items {
-        gone_is_fine(api.delete(&rule.name_any(), &DeleteParams::default()).await)?;
+    for api in rules(client).await?.into_iter().chain([marks(client)]) {
+        let listed = match api.list_metadata(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => continue,
+            listed => listed.context("cannot list marks")?,
+        };
+        for rule in listed.items {
+            gone_is_fine(api.delete(&rule.name_any(), &DeleteParams::default()).await)?;
+        }
     }
     Ok(())
+}
+
+/// Waits until our own kind is served: an agent that misses it at its start looks for it again only after a while.
+async fn serves_marks(client: &Client) -> Result<()> {
+    let kinds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    until(kinds, "the kind DeviceMark to be served", CLEAN_WITHIN, |kinds| {
+        let kind = kinds.get("devicemarks.devicetaint.dev").ok_or("it is not there")?;
+        let conditions = kind.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_established = conditions.into_iter().any(|one| one.type_ == "Established" && one.status == "True");
+        is_established.then_some(()).ok_or_else(|| "it is not established".to_owned())
+    })
+    .await
 }
 
 fn is_one_of<K: Resource>(object: &K, uids: &BTreeSet<String>) -> bool {

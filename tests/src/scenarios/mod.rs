@@ -4,6 +4,7 @@ pub mod crashes;
 pub mod faults;
 pub mod foreign;
 pub mod inside;
+pub mod marks;
 pub mod nodes;
 pub mod owner;
 pub mod spared;
@@ -25,6 +26,7 @@ pub fn table() -> &'static [Scenario] {
         nodes::DELETED,
         inside::CONTAINER,
         foreign::FOREIGN,
+        marks::MARKS,
         faults::PUBLISH,
         faults::NEIGHBOURS,
         faults::NVML,
