@@ -42,6 +42,7 @@ clean() {
   "$helm" uninstall $name --namespace $name --ignore-not-found > /dev/null 2>&1 || true
   kubectl delete namespace $name --ignore-not-found --timeout 60s > /dev/null 2>&1 || true
   kubectl delete node install-gone --ignore-not-found > /dev/null 2>&1 || true
+  kubectl delete crd devicemarks.devicetaint.dev --ignore-not-found > /dev/null 2>&1 || true
   rm -rf "$work" "$node"
 }
 trap clean EXIT
@@ -139,16 +140,15 @@ until_true "the taint" says gpu.devicetaint.dev/lost taints
 cards ""
 until_true "its end" eval '! says gpu.devicetaint.dev/lost taints'
 
-# A feature gate before 1.37.
-rules_served() { kubectl api-resources --api-group resource.k8s.io --output name | grep -q devicetaintrules; }
-if rules_served; then
-  step "a mark evicts the pod, with the reason"
-  device taint n1/gpu-0000-1b-00-0 devicetaint.dev/maintenance=fan:NoExecute --reason "replace a fan" > /dev/null
+# By a rule, or where those are not served by a DeviceMark that the agent publishes. Where slices keep no taints there is neither.
+if device taint n1/gpu-0000-1b-00-0 devicetaint.dev/maintenance=fan:NoExecute --reason "replace a fan" > "$work/mark" 2>&1; then
+  step "a mark ($(grep -o 'Device[A-Z][A-Za-z]* dt-' "$work/mark" | cut -d' ' -f1)) evicts the pod, with the reason"
   kubectl wait pod/install --for delete --timeout 60s > /dev/null || fail "the pod is still there"
   until_true "the event" says "replace a fan" kubectl get events --field-selector involvedObject.name=install
   device untaint n1/gpu-0000-1b-00-0 devicetaint.dev/maintenance > /dev/null
 else
-  step "no DeviceTaintRules here: no mark, and the pod is deleted"
+  grep -qF "gate DRADeviceTaints" "$work/mark" || fail "the refusal of a mark must name the gate: $(cat "$work/mark")"
+  step "no device taints here: no mark, and the pod is deleted"
   kubectl delete pod install --timeout 60s > /dev/null || fail "the pod does not end"
 fi
 
@@ -174,4 +174,5 @@ kubectl wait resourceslice --all --for delete --timeout 90s > /dev/null 2>&1 || 
 [ -z "$(kubectl get resourceslices --output name)" ] || fail "slices are left"
 left="$(kubectl get clusterroles,clusterrolebindings,deviceclasses,validatingadmissionpolicies,validatingadmissionpolicybindings --output name | grep -E 'gpu[.]devicetaint[.]dev|device-taint-manager' || true)"
 [ -z "$left" ] || fail "left behind: $left"
+kubectl get crd devicemarks.devicetaint.dev > /dev/null || fail "helm must not take marks of people away"
 step "the chart holds"

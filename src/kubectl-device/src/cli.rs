@@ -34,7 +34,7 @@ pub(crate) struct Connection {
 pub(crate) enum Command {
     /// List devices: health, taints, and who uses them
     List(ListArguments),
-    /// Taint one device, by a DeviceTaintRule that anyone can read
+    /// Taint one device, by a DeviceTaintRule that anyone can read (a DeviceMark where the server has no rules)
     #[command(after_help = TAINT_EXAMPLES)]
     Taint(TaintArguments),
     /// Take such a taint away again
