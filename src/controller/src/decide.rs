@@ -17,6 +17,7 @@ use crate::decider::{Decider, Decision, Report};
 use crate::expiry::Expired;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::notice::Observed;
 use crate::say;
 use crate::strangers::Strangers;
 
@@ -116,6 +117,7 @@ impl Deciding {
     }
 
     fn hand_out(&mut self, decision: Decision, channels: &Channels, now: Timestamp) {
+        decision.observed.iter().for_each(observe);
         for action in decision.actions {
             match action {
                 Action::Evict(departure) => self.evict(departure, channels, now),
@@ -177,6 +179,20 @@ impl Deciding {
     fn event(&self, event: Event, channels: &Channels) {
         if channels.events.try_send(event).is_err() {
             self.metrics.dropped("events");
+        }
+    }
+}
+
+/// What we would do, for who compares it with what another evictor does.
+fn observe(observed: &Observed) {
+    match observed {
+        Observed::Leaves(departure) => {
+            let reasons = say::reasons(departure);
+            tracing::info!(pod = %departure.pod, uid = departure.uid, deadline = %departure.deadline, reasons,
+                "would leave at its deadline; the source of the reason is only observed");
+        }
+        Observed::Stays { pod, uid } => {
+            tracing::info!(%pod, uid, "would stay after all; the source of the reason is only observed");
         }
     }
 }

@@ -17,7 +17,7 @@ use taints::verdict::{FirstSeen, Settings, judge};
 
 use crate::expiry::{Expired, Expiries};
 use crate::health::{Sync, SyncState};
-use crate::notice::Told;
+use crate::notice::{Observed, Told};
 
 /// What came of what was handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct Decision {
     pub actions: Vec<Action>,
     /// Evictions that will come, each told of for the first time.
     pub coming: Vec<Departure>,
+    /// What is only observed, each deadline once.
+    pub observed: Vec<Observed>,
     /// Pods that leave by an eviction whose answer was lost.
     pub left: Vec<Departure>,
     /// Marks whose time has come.
@@ -178,21 +180,22 @@ impl Decider {
         let mut decision =
             Decision { expired: self.expiries.due(now, |kind| knows(sync, kind)), ..Decision::default() };
         if self.sync.is_settled() {
-            decision.coming = self.judge(now);
+            (decision.coming, decision.observed) = self.judge(now);
             decision.actions = self.planner.plan(now);
             decision.left = self.planner.left();
         }
         decision
     }
 
-    /// Judges every pod that was touched; returns the evictions to come that nobody was told of.
-    fn judge(&mut self, now: Timestamp) -> Vec<Departure> {
-        let mut coming = Vec::new();
+    /// Judges every pod that was touched; returns the evictions to come that nobody was told of, and what is only observed.
+    fn judge(&mut self, now: Timestamp) -> (Vec<Departure>, Vec<Observed>) {
+        let (mut coming, mut observed) = (Vec::new(), Vec::new());
         let fleet = self.fleet.read();
         for key in std::mem::take(&mut self.touched) {
             match judge(&fleet, &key, &self.seen, &self.settings) {
                 Some(verdict) if verdict.leave_at.is_some() || self.planned.contains(&key) => {
                     coming.extend(self.told.news(&verdict, self.modes, now));
+                    observed.extend(self.told.observed(&verdict, self.modes));
                     self.planner.update(verdict);
                     self.planned.insert(key);
                 }
@@ -204,7 +207,7 @@ impl Decider {
                 }
             }
         }
-        coming
+        (coming, observed)
     }
 
     /// When to decide again, if nothing comes before. Nothing is due while the picture is not whole.

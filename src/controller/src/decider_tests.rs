@@ -171,3 +171,28 @@ fn what_could_not_be_queued_is_tried_again() {
     decider.dropped(&departure, at(11));
     assert_eq!(decider.decide(at(15)).actions.len(), 1);
 }
+
+#[test]
+fn a_deadline_that_is_only_observed_is_told_once_and_again_when_it_moves_or_goes() {
+    let mut decider = told(Modes { device: Mode::Observe, node: Mode::Observe });
+    sync(&mut decider, &Kind::ALL, at(1));
+    let deadlines = |decision: &Decision| -> Vec<Option<Timestamp>> {
+        let of = |one: &Observed| match one {
+            Observed::Leaves(departure) => Some(departure.deadline),
+            Observed::Stays { .. } => None,
+        };
+        decision.observed.iter().map(of).collect()
+    };
+    assert_eq!(deadlines(&decider.decide(at(1))), [Some(at(10))]);
+    let claim = |seconds| change::<ClaimWire>(testkit::claim("c", "gpu-0", &testkit::tolerates(seconds), &["train"]));
+    decider.take(claim(Some(10)), at(2));
+    assert!(deadlines(&decider.decide(at(2))).is_empty(), "no news");
+    decider.take(claim(Some(20)), at(3));
+    let decision = decider.decide(at(3));
+    assert!(decision.coming.is_empty(), "nobody is told of an eviction that will not be ours");
+    assert_eq!(deadlines(&decision), [Some(at(20))]);
+    decider.take(claim(None), at(4));
+    assert_eq!(deadlines(&decider.decide(at(4))), [None], "it would stay");
+    decider.take(claim(None), at(5));
+    assert!(deadlines(&decider.decide(at(5))).is_empty(), "and that is no news");
+}
