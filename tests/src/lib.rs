@@ -19,6 +19,7 @@ pub mod run;
 pub mod scenarios;
 pub mod signals;
 pub mod stage;
+pub mod upstream;
 pub mod wait;
 pub mod witness;
 

@@ -91,8 +91,14 @@ impl ClaimSpec {
 
     /// Tolerates a key with effect NoExecute, for some seconds or for ever.
     #[must_use]
-    pub fn tolerates(mut self, key: &str, seconds: Option<i64>) -> Self {
-        push(&mut self.request["tolerations"], no_execute(key, seconds));
+    pub fn tolerates(self, key: &str, seconds: Option<i64>) -> Self {
+        self.toleration(no_execute(key, seconds))
+    }
+
+    /// Adds any toleration.
+    #[must_use]
+    pub fn toleration(mut self, toleration: Value) -> Self {
+        push(&mut self.request["tolerations"], toleration);
         self
     }
 

@@ -142,7 +142,7 @@ impl Stage {
 }
 
 /// Asks until the answer is right, or the time is over: the last wrong answer is the error.
-async fn asking<T, F: Future<Output = Result<T>>>(what: &str, mut ask: impl FnMut() -> F) -> Result<T> {
+pub(crate) async fn asking<T, F: Future<Output = Result<T>>>(what: &str, mut ask: impl FnMut() -> F) -> Result<T> {
     let mut pace = tokio::time::interval(PACE);
     let mut last = None;
     let found = tokio::time::timeout(SOON, async {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use scenarios::lab::{RealCluster, Site};
 use scenarios::needs::{Offer, unmet};
-use scenarios::run;
+use scenarios::run::{self, Heard};
 use scenarios::signals;
 use scenarios::stage::Scenario;
 use serde::Serialize;
@@ -27,6 +27,9 @@ struct Arguments {
     /// The agent of the real node and the controller as helm installs them: in pods, with their own accounts. Their images must be there
     #[arg(long, requires = "cluster")]
     installed: bool,
+    /// Also prints what the steps tell.
+    #[arg(long)]
+    notes: bool,
     /// Also writes the outcomes into this file, one JSON object a line.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -109,7 +112,7 @@ async fn outcomes(arguments: &Arguments, site: &Site) -> Result<Vec<Outcome>> {
     let offer = site.offer().await?;
     let mut outcomes = Vec::new();
     for scenario in wanted(&arguments.named) {
-        outcomes.push(one(scenario, site, &offer).await?);
+        outcomes.push(one(scenario, site, &offer, arguments.notes).await?);
     }
     Ok(outcomes)
 }
@@ -120,18 +123,25 @@ fn wanted(named: &[&'static Scenario]) -> impl Iterator<Item = &'static Scenario
     scenarios::table().iter().filter(move |scenario| is_named(scenario))
 }
 
-async fn one(scenario: &'static Scenario, site: &Site, offer: &Offer) -> Result<Outcome> {
+async fn one(scenario: &'static Scenario, site: &Site, offer: &Offer, tell: bool) -> Result<Outcome> {
     let name = scenario.name;
     if let Some(reason) = unmet(scenario.needs, offer) {
         say(&format!("scenario {name} ... {NOT_HERE}: {reason}"))?;
         return Ok(Outcome { scenario: name, outcome: NOT_HERE, reason: reason.to_owned(), seconds: 0.0 });
     }
     let began = Instant::now();
-    let ended = match run::scenario(scenario, site, |_| {}).await {
+    let mut notes = Vec::new();
+    let note = |heard: Heard<'_>| {
+        if let Heard::Ended(told, _) = heard {
+            notes.extend(told.iter().cloned());
+        }
+    };
+    let ended = match run::scenario(scenario, site, note).await {
         Ok(stage) => stage.close().await.context("cleaning up"),
         Err(error) => Err(error),
     };
     let seconds = began.elapsed().as_secs_f64();
+    notes.iter().filter(|_| tell).try_for_each(|note| say(note))?;
     let Err(error) = ended else {
         say(&format!("scenario {name} ... {PASSED} ({seconds:.1} s)"))?;
         return Ok(Outcome { scenario: name, outcome: PASSED, reason: String::new(), seconds });

@@ -11,6 +11,7 @@ pub mod spared;
 pub mod story;
 pub mod taints_off;
 pub mod takeover;
+pub mod upstream;
 
 use crate::stage::Scenario;
 
@@ -36,6 +37,7 @@ pub fn table() -> &'static [Scenario] {
         taints_off::TURNED_ON,
         spared::SAME_NAME,
         spared::FINISHED,
+        upstream::UPSTREAM,
     ]
 }
 

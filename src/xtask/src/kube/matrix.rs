@@ -84,7 +84,7 @@ fn outcomes(program: &Path, setting: Setting, interrupt: &Interrupt) -> Result<V
     // A folder for each column: the logs of one are not the next one's leftovers.
     let purpose = format!("m{}{}", version.module(), if stock { "s" } else { "" });
     let report = tempfile::NamedTempFile::new().context("make a file for the report")?;
-    OwnCluster { version, stock, purpose: &purpose }.with(
+    OwnCluster { version, stock, upstream_evictor: false, purpose: &purpose }.with(
         |outcomes: &Vec<Outcome>| outcomes.iter().any(Outcome::failed),
         |run| reported(program, run, report.path(), interrupt),
     )

@@ -30,6 +30,9 @@ pub(super) struct TestArgs {
     /// The agent of the real node and the controller as helm installs them, from images that are made for it
     #[arg(long)]
     installed: bool,
+    /// Beside kube-controller-manager's own evictor of device taints: who is evicted when is compared, and told
+    #[arg(long, conflicts_with = "installed")]
+    upstream: bool,
     /// Only these scenarios
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -45,7 +48,7 @@ pub(super) fn run(args: &TestArgs) -> Result<()> {
     build::ensure(args.version)?;
     // From here on a signal stops the cluster before it ends us.
     let interrupt = Interrupt::listen()?;
-    let own = OwnCluster { version: args.version, stock: args.stock, purpose: "test" };
+    let own = OwnCluster { version: args.version, stock: args.stock, upstream_evictor: args.upstream, purpose: "test" };
     own.with(
         |()| false,
         |run| {
@@ -61,6 +64,8 @@ pub(super) fn run(args: &TestArgs) -> Result<()> {
 pub(super) struct OwnCluster<'a> {
     pub(super) version: Version,
     pub(super) stock: bool,
+    /// Whether kube-controller-manager evicts for device taints itself.
+    pub(super) upstream_evictor: bool,
     /// Part of its folder's name.
     pub(super) purpose: &'a str,
 }
@@ -74,7 +79,7 @@ impl OwnCluster<'_> {
             version: self.version,
             run: folder.clone(),
             port: None,
-            upstream_evictor: false,
+            upstream_evictor: self.upstream_evictor,
             stock: self.stock,
         })?;
         let used = use_it(&run);
@@ -95,6 +100,9 @@ fn table(mut command: Command, run: &RunDir, args: &TestArgs, interrupt: &Interr
     if args.installed {
         give_images(run)?;
         command.arg("--installed");
+    }
+    if args.upstream {
+        command.arg("--notes");
     }
     let status = interrupt.attend(command.args(&args.names))?;
     judge(status.code(), &run.path("logs"))
