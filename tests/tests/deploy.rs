@@ -11,6 +11,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, Probe, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::api::resource::v1::DeviceClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,7 +47,7 @@ fn survives<T: DeserializeOwned + Serialize>(object: &Value) {
 
 /// Each file that was rendered, and how many objects it has: none is lost between the documents.
 const RENDERED: [(&str, usize); 3] =
-    [("manifests.yaml", 15), ("tests/rendered/minimal.yaml", 2), ("tests/rendered/unprivileged.yaml", 19)];
+    [("manifests.yaml", 17), ("tests/rendered/minimal.yaml", 2), ("tests/rendered/unprivileged.yaml", 20)];
 
 #[test]
 fn every_object_is_of_the_api_to_its_last_field() {
@@ -69,6 +70,7 @@ fn of_the_api(objects: &[Value]) {
             "DeviceClass" => survives::<DeviceClass>(object),
             "ValidatingAdmissionPolicy" => survives::<ValidatingAdmissionPolicy>(object),
             "ValidatingAdmissionPolicyBinding" => survives::<ValidatingAdmissionPolicyBinding>(object),
+            "CustomResourceDefinition" => survives::<CustomResourceDefinition>(object),
             "ConfigMap" => survives::<ConfigMap>(object),
             // Of the Prometheus operator: its own definition was held against it by hand (docs/install.md).
             "PodMonitor" => assert_eq!(object["spec"]["podMetricsEndpoints"][0]["port"], "metrics"),
@@ -217,4 +219,13 @@ fn every_path_is_mounted(agent: &AgentArgs, pod: &PodSpec) {
     );
     let on_the_node = agent.nvml_library.iter().chain(&agent.policy).filter(|path| path.is_absolute());
     on_the_node.for_each(|path| assert!(mounted(path), "{} is not mounted", path.display()));
+}
+
+#[test]
+fn every_value_has_a_comment() {
+    let text = std::fs::read_to_string(deploy().join("chart/values.yaml")).expect("the chart's values");
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let is_value = |line: &str| line.split_once(':').is_some_and(|(name, _)| name.chars().all(char::is_alphanumeric));
+    let bare = lines.windows(2).filter(|pair| is_value(pair[1]) && !pair[0].starts_with('#')).map(|pair| pair[1]);
+    assert_eq!(bare.collect::<Vec<_>>(), Vec::<&str>::new());
 }
