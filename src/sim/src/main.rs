@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use anyhow::Context;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use cluster::call::chain;
-use sim::server::{Options, Rules, Running, Server};
+use sim::server::{Options, Rules, Running, Server, proxy};
 use sim::{claims, kubelet, scheduler, up};
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +36,8 @@ enum Command {
     Claims(ClaimsFlags),
     /// Run a kubelet as a client of any API server
     Kubelet(KubeletFlags),
+    /// Run a proxy before any API server that fails on purpose, as POST /sim/faults says
+    Proxy(ProxyFlags),
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +96,15 @@ struct ClaimsFlags {
     client: ClientFlags,
     #[command(flatten)]
     orphans: OrphanFlags,
+}
+
+#[derive(Debug, Args)]
+struct ProxyFlags {
+    #[command(flatten)]
+    client: ClientFlags,
+    /// Folder into which the proxy's own kubeconfig is written
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -198,6 +209,12 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
             let client = flags.client.connect("sim-claims").await?;
             claims::run(client, flags.orphans.grace(), cancel).await;
         }
+        Command::Proxy(flags) => {
+            let client = flags.client.connect("sim-proxy").await?;
+            let kubeconfig = flags.root.join("kubeconfig");
+            let ready = |address| tell(&kubeconfig, &format!("http://{address}"));
+            proxy::run(client, &flags.root, ready, cancel).await.context("the proxy ended")?;
+        }
         Command::Kubelet(flags) => {
             let client = flags.client.connect("sim-kubelet").await?;
             kubelet::run(flags.config(), client, cancel).await?;
@@ -215,11 +232,15 @@ impl ClientFlags {
 /// Tells whoever started us where the cluster is, on one line of standard output. A reader that is gone, as after
 /// `sim up 2>&1 | head -2`, is no reason to end.
 fn announce(running: &Running) -> anyhow::Result<()> {
-    let line = format!("ready kubeconfig={} server={}\n", running.kubeconfig.display(), running.url);
+    tell(&running.kubeconfig, &running.url).context("cannot write to standard output")
+}
+
+fn tell(kubeconfig: &Path, url: &str) -> std::io::Result<()> {
+    let line = format!("ready kubeconfig={} server={url}\n", kubeconfig.display());
     let mut out = std::io::stdout().lock();
     match out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        told => told.context("cannot write to standard output"),
+        told => told,
     }
 }
 

@@ -15,6 +15,7 @@ mod http;
 mod kinds;
 mod openapi;
 mod patch;
+pub mod proxy;
 mod request;
 mod schema;
 mod selector;

@@ -171,7 +171,7 @@ pub(crate) fn typed(code: u16, content_type: &'static str, bytes: Bytes) -> Resp
 }
 
 /// The answer to a refused request.
-fn refusal(error: &ApiError) -> Response<Body> {
+pub(crate) fn refusal(error: &ApiError) -> Response<Body> {
     let mut response = value(error.code, &error.status());
     if let Some(seconds) = error.retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
