@@ -22,6 +22,8 @@ const HEALTH_OF_ANY_CLAIM: u32 = 36;
 pub enum Need {
     /// An API server that fails on purpose.
     FailingServer,
+    /// A server whose gates are switched while it runs.
+    SwitchedServer,
     /// Real containers on node n1.
     Containers,
     /// An agent of node n1 that is a process of the lab, so that a second one can be started next to it.
@@ -66,8 +68,12 @@ impl Need {
     #[must_use]
     pub fn unmet(self, offer: &Offer) -> Option<&'static str> {
         let (met, reason) = match self {
-            Self::FailingServer => {
-                (offer.small, "it makes the API server fail on purpose, which a real one does not do")
+            Self::FailingServer => (
+                !offer.installed,
+                "a proxy that fails stands before the server, and what helm installed does not go by it",
+            ),
+            Self::SwitchedServer => {
+                (offer.small, "it switches a feature gate of a server that runs, which a real one does not do")
             }
             Self::Containers => (!offer.small, "it looks into containers, which the small cluster does not have"),
             Self::AgentProcess => (

@@ -225,7 +225,7 @@ fn classes() -> Result<Vec<Value>> {
     documents.map(class).collect()
 }
 
-fn field(line: &str, prefix: &str) -> Result<String> {
+pub(super) fn field(line: &str, prefix: &str) -> Result<String> {
     let found = line.split(' ').find_map(|word| word.strip_prefix(prefix));
     Ok(found.with_context(|| format!("no {prefix} in `{line}`"))?.to_owned())
 }

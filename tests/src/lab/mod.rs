@@ -3,6 +3,7 @@
 //! It stands on a [`Site`]: the small cluster of this repository, whose API server, scheduler, claim controller and kubelets are processes of the lab
 //! too, or a real Kubernetes that runs already. All that the lab started ends when it is dropped.
 
+mod failing;
 mod foreign;
 mod ground;
 mod inside;
@@ -33,6 +34,7 @@ use crate::objects::NAMESPACE;
 use crate::process::Process;
 use crate::programs::Programs;
 
+use failing::Failing;
 use ground::Ground;
 pub use inside::Inside;
 use installed::{Installed, Program};
@@ -51,6 +53,8 @@ pub struct Plan {
     pub controller: Vec<String>,
     /// Further flags of each agent.
     pub driver: Vec<String>,
+    /// Whether the server of the programs under test can be made to fail; before a real one stands a proxy then.
+    pub failing_server: bool,
     /// A policy file of the agents, on top of the one that they ship with.
     pub policy: Option<&'static str>,
     /// Further flags of a small cluster's server; a real one is as it is.
@@ -66,6 +70,7 @@ impl Default for Plan {
             gpus: 8,
             controller: flags(&["--device-mode", "enforce", "--node-mode", "enforce"]),
             driver: flags(&["--poll-interval", "250ms", "--quiet-period", "1s"]),
+            failing_server: false,
             policy: None,
             server: Vec::new(),
         }
@@ -88,6 +93,8 @@ pub struct Lab {
     controller_address: Option<String>,
     /// A driver that is not ours.
     foreign: Option<Process>,
+    /// What stands before a real server that shall fail.
+    failing: Option<Failing>,
     folder: TempDir,
 }
 
@@ -120,6 +127,12 @@ impl Lab {
         let installed = ground.installed().map(|cluster| Installed::new(client.clone(), cluster.clone()));
         let (nodes, controller, controller_address) = (BTreeMap::new(), None, None);
         let foreign = None;
+        let failing = match site {
+            Site::Real(cluster) if plan.failing_server => {
+                Some(Failing::start(&programs, &cluster.kubeconfig, folder.path()).await?)
+            }
+            _ => None,
+        };
         Ok(Self {
             client,
             nodes,
@@ -131,6 +144,7 @@ impl Lab {
             controller,
             controller_address,
             foreign,
+            failing,
             folder,
         })
     }
@@ -217,7 +231,7 @@ impl Lab {
         let folder = self.node(name)?.folder.clone();
         let kubeconfig = match &self.installed {
             Some(installed) => installed.kubeconfig_of(name, &folder).await?,
-            None => self.kubeconfig().to_owned(),
+            None => self.kubeconfig_of_programs().to_owned(),
         };
         self.start_driver_process(name, &kubeconfig).await
     }
@@ -271,7 +285,11 @@ impl Lab {
         }
         let (folder, flags) = (self.folder.path(), &self.plan.controller);
         let mut process = Process::start("controller", &self.programs.controller(), folder, |command| {
-            command.arg("--kubeconfig").arg(self.ground.kubeconfig()).args(["--listen", "127.0.0.1:0", "--state-dir"]);
+            command.arg("--kubeconfig").arg(self.kubeconfig_of_programs()).args([
+                "--listen",
+                "127.0.0.1:0",
+                "--state-dir",
+            ]);
             command.arg(folder.join("controller-state")).args(flags);
         })?;
         self.controller_address = Some(process.line("listening on ").await?);
@@ -410,6 +428,11 @@ impl Lab {
         Api::all(self.client.clone())
     }
 
+    /// The kubeconfig of the programs under test: by way of the proxy that fails, where there is one.
+    fn kubeconfig_of_programs(&self) -> &Path {
+        self.failing.as_ref().map_or_else(|| self.kubeconfig(), |failing| &failing.kubeconfig)
+    }
+
     /// The kubeconfig that every process uses.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
@@ -421,7 +444,10 @@ impl Lab {
     /// # Errors
     /// When the lab stands on a real Kubernetes, which has no such layer.
     pub fn server_address(&self) -> Result<&str> {
-        self.ground.fault_layer()
+        match &self.failing {
+            Some(failing) => Ok(&failing.address),
+            None => self.ground.fault_layer(),
+        }
     }
 
     /// How long pods may take until they run. A real kubelet that could not prepare a pod's claims at once looks at the pod again only
@@ -459,7 +485,8 @@ impl Lab {
     pub fn check(&mut self) -> Result<()> {
         self.ground.check()?;
         let nodes = self.nodes.values_mut().flat_map(|node| node.kubelet.iter_mut().chain(node.driver.iter_mut()));
-        for process in self.controller.iter_mut().chain(self.foreign.iter_mut()).chain(nodes) {
+        let failing = self.failing.iter_mut().map(|failing| &mut failing.process);
+        for process in self.controller.iter_mut().chain(self.foreign.iter_mut()).chain(failing).chain(nodes) {
             process.check()?;
         }
         Ok(())

@@ -21,7 +21,7 @@ pub const PUBLISH: Scenario = Scenario {
     name: "failed-publish-is-retried",
     about: "F15: a taint that could not be published is published as soon as the API server takes it",
     needs: &[Need::FailingServer],
-    plan: one_node,
+    plan: failing_server,
     steps: &[
         step!("Writing slices fails with 500, with 409, and with a cut connection.", break_publishing),
         step!(
@@ -64,7 +64,7 @@ pub const GARBAGE: Scenario = Scenario {
     name: "garbage-and-a-silent-api-server",
     about: "a socket that gets garbage closes that connection only; an API server that is away loses nothing",
     needs: &[Need::FailingServer],
-    plan: one_node,
+    plan: failing_server,
     steps: &[
         step!("Garbage arrives on both sockets: the connections are closed.", garbage),
         step!("The API server refuses the agent while a GPU is lost: not ready, and the taint comes later.", refuse),
@@ -74,6 +74,10 @@ pub const GARBAGE: Scenario = Scenario {
 
 fn one_node() -> Plan {
     Plan { nodes: vec!["n1".to_owned()], ..Plan::default() }
+}
+
+fn failing_server() -> Plan {
+    Plan { failing_server: true, ..one_node() }
 }
 
 fn device(stage: &mut Stage, index: usize) -> Result<(String, String)> {

@@ -33,7 +33,7 @@ pub const OFF: Scenario = Scenario {
 pub const TURNED_ON: Scenario = Scenario {
     name: "device-taints-turned-on",
     about: "taints that the server did not store are published once it does, without a restart of the agent",
-    needs: &[Need::FailingServer],
+    needs: &[Need::SwitchedServer],
     plan: one_node,
     steps: &[
         step!("The agent meets a server that stores no device taints, and says so before any GPU is bad.", says_so),
