@@ -39,6 +39,8 @@ pub enum IntentStanding {
     UnknownCard,
     /// No device has the name now.
     NoDevice,
+    /// Another owner offers the card, so that it is not in our slice.
+    NotOffered,
     /// The key is one under which this driver tells faults.
     DriversKey,
     /// Another intent with the same key and effect is older.
@@ -54,6 +56,7 @@ impl IntentStanding {
             Self::OtherCard => "other_card",
             Self::UnknownCard => "unknown_card",
             Self::NoDevice => "no_device",
+            Self::NotOffered => "not_offered",
             Self::DriversKey => "drivers_key",
             Self::Repeated => "repeated",
         }
@@ -69,6 +72,7 @@ impl fmt::Display for IntentStanding {
             }
             Self::UnknownCard => "not followed while it is not known which card the name means",
             Self::NoDevice => "not followed while no device has the name",
+            Self::NotOffered => "not followed while another owner offers the card",
             Self::DriversKey => {
                 "not followed: its key is one under which this driver tells faults; use a key of your own"
             }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Core, Outcome};
 use crate::health::{Intent, IntentStanding};
+use crate::inventory::Device;
 
 /// The marks of people for devices of this node.
 #[derive(Debug, Default)]
@@ -58,10 +59,15 @@ impl Core {
 
     /// What became of marks since this was last asked.
     pub fn mark_news(&mut self) -> Vec<MarkNews> {
+        let contested = self.contested();
         let standings = self.health.intent_standings(&self.inventory, &self.marks.intents);
         let mut news = Vec::new();
         let mut now = BTreeMap::new();
-        for (intent, standing) in self.marks.intents.iter().zip(standings) {
+        for (intent, mut standing) in self.marks.intents.iter().zip(standings) {
+            let is_contested = |device: &Device| contested.contains_key(&device.pci);
+            if standing == IntentStanding::Followed && self.inventory.device(&intent.device).is_some_and(is_contested) {
+                standing = IntentStanding::NotOffered;
+            }
             if self.marks.told.get(&intent.mark) != Some(&standing) {
                 let text = format!("mark {}: taint {} of {} is {standing}", intent.mark, intent.taint, intent.device);
                 news.push(MarkNews { text, is_problem: standing != IntentStanding::Followed });

@@ -288,6 +288,19 @@ fn a_mark_for_another_card_is_told_and_not_followed() {
 }
 
 #[test]
+fn a_mark_of_a_card_that_another_owner_offers_is_told_as_that() {
+    let mut core = running(2);
+    core.follow_marks(&[mark(&name(1), &uuid(1))]);
+    let pci = core.inventory().device(&name(1)).unwrap().pci;
+    core.heed(&[offer(Which::At(pci))].into());
+    assert_eq!(taints(&view(&mut core, 5)), Vec::<String>::new());
+    let news = core.mark_news();
+    assert!(news[0].is_problem && news[0].text.contains("another owner offers the card"), "{news:?}");
+    core.heed(&[].into());
+    assert!(!core.mark_news()[0].is_problem);
+}
+
+#[test]
 fn a_mark_says_nothing_of_health() {
     let mut core = running(1);
     core.follow_marks(&[mark(&name(0), &uuid(0))]);
