@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Node};
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::lab::Plan;
-use crate::objects::{claim, pod};
+use crate::objects::{DRIVER, claim, pod};
 use crate::stage::{Notes, Scenario, Stage};
 use crate::step;
 use crate::wait::{SOON, until};
@@ -28,6 +28,7 @@ pub const ONE_OWNER: Scenario = Scenario {
             other_driver
         ),
         step!("The pod that runs is not touched, and a pod that wants all of n1 waits.", who_runs_stays),
+        step!("A claim that was given one of them before is not prepared, and its pod says why.", refused),
         step!("A device plugin offers GPUs on n2: nothing of n2 is offered any more.", device_plugin),
         step!("Both go: all GPUs are back, and the waiting pod gets what is free.", both_go),
     ],
@@ -81,6 +82,33 @@ async fn who_runs_stays(stage: &mut Stage) -> Result<Notes> {
     ensure!(stage.uid("before").await? == stage.recall("before")?, "the pod is another one");
     ensure!(stage.witness.evicted().is_empty(), "nobody should be evicted: {:?}", stage.witness.evicted());
     Ok(vec![format!("all is pending: {said}")])
+}
+
+/// The scheduler gave a claim its GPU, and the other owner came before kubelet: put together by hand, for it is a matter of milliseconds.
+async fn refused(stage: &mut Stage) -> Result<Notes> {
+    let device = stage.lab.node("n1")?.gpus.device(1);
+    stage.lab.create(claim("late").build()).await?;
+    let mut late = pod("late").claim("late").build();
+    late["spec"]["schedulerName"] = json!("by-hand");
+    stage.lab.create(late).await?;
+    let result = json!({"request": "gpu", "driver": DRIVER, "pool": "n1", "device": device});
+    let status = json!({"status": {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": "late", "uid": stage.uid("late").await?}],
+    }});
+    stage.lab.claims().patch_status("late", &PatchParams::default(), &Patch::Merge(status)).await?;
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    });
+    let (pods, with) = (stage.lab.pods(), PostParams::default());
+    let bound = pods.create_subresource::<Value, Value>("binding", "late", &with, &binding).await;
+    bound.context("cannot bind the pod")?;
+    let words = ["gpu.other.example.org", "--ignore-other-owners"];
+    let said = stage.event("late", "FailedPrepareDynamicResources", &words).await?;
+    stage.end("late").await?;
+    stage.lab.claims().delete("late", &DeleteParams::default()).await?;
+    Ok(vec![format!("late: {said}")])
 }
 
 async fn device_plugin(stage: &mut Stage) -> Result<Notes> {
