@@ -26,7 +26,10 @@ lanes=
 stop() {
   local lane
   for lane in $lanes; do kill -- "-$lane" 2> /dev/null || true; done
-  wait
+  # What ends in order takes a moment longer than its lane.
+  for lane in $lanes; do
+    for _ in $(seq 150); do kill -0 -- "-$lane" 2> /dev/null || break; sleep 0.2; done
+  done
   exit 130
 }
 trap stop INT TERM
