@@ -142,17 +142,20 @@ impl Agent {
 
     /// Asks until the answer is as wanted.
     async fn until_told(&self, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
+        let mut last = None;
         let wait = async {
             loop {
-                if let Some((code, text)) = self.ask(path).await
-                    && wanted(code, &text)
+                last = self.ask(path).await;
+                if let Some((code, text)) = &last
+                    && wanted(*code, text)
                 {
-                    return text;
+                    return text.clone();
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the answer never came")
+        let told = tokio::time::timeout(Duration::from_secs(30), wait).await;
+        told.unwrap_or_else(|_| panic!("the answer never came, the last one is {last:?}"))
     }
 
     async fn end(self) {
@@ -477,7 +480,9 @@ async fn a_server_that_stores_no_taints_is_told_everywhere_once() {
     node.server.drop_taints();
     let agent = node.start().await;
     node.register().await;
+    // The server is asked before the cards are read.
     node.server.until_events(1).await;
+    node.server.until(|slices| devices(slices) == 8).await;
     node.change(|control| control.gpu_mut(CARDS[1]).unwrap().lost = true);
     // How many taints are wanted is not exact here: on a busy machine a card that is read late is unmonitored for a moment.
     let dropped = |text: &str| text.contains("[!]slices degraded") && !text.contains("degraded: 0 wanted");
