@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# All that CI runs on a real Kubernetes: the table of scenarios, the chart and its policies and rights, the scenarios on what the chart installed,
-# and that nothing is left. Two clusters at a time, for most of it is waiting. Needs root, Go, and Debian for the packages that it installs.
+# All that CI runs on a real Kubernetes: the table of scenarios, our deadlines beside upstream's, the chart and its policies and rights, the scenarios
+# on what the chart installed, and that nothing is left. Two clusters at a time, for most of it is waiting. Needs root, Go, and Debian for the packages that it installs.
 #
 #   tests/real/ci.sh [VERSION]
 #
@@ -47,12 +47,14 @@ part() {
 up() { cargo xtask kube up --version "$version" --run "$work/$1"; }
 down() { cargo xtask kube down --run "$work/$1"; }
 
-# The table has a cluster to itself; then another one, which leaves nothing.
+# The table has a cluster to itself; then come others.
 table() {
   part table-up up table || return 1
   local ended=0
   part table cargo xtask kube test --on "$work/table" || ended=1
   part table-down down table || ended=1
+  # A cluster of its own, for in this one kube-controller-manager evicts.
+  part upstream cargo xtask kube test --version "$version" --upstream as-upstream || ended=1
   part no-trace tests/real/no-trace.sh "$version" && return "$ended"
 }
 
