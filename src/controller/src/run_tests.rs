@@ -294,6 +294,7 @@ async fn an_eviction_for_a_taint_of_the_slice_says_who_marked_the_device() {
     api.put(MARKS, wished);
     let mut tainted = slice(&["gpu-0", "gpu-1", "gpu-2"]);
     tainted["metadata"]["uid"] = json!("uid-n1-slice");
+    tainted["metadata"]["labels"] = json!({"devicetaint.dev/follows-marks": "v1alpha1"});
     tainted["spec"]["devices"][0]["taints"] = json!([taint]);
     api.put(SLICES, tainted);
     let running = Running::start(&api, &enforce(), &clock);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use taints::fleet::{Fleet, Listed, Standing};
+use taints::fleet::{Fleet, Listed, RuleOn, Standing};
 use taints::object::{Attribute, Device, DeviceId, Rule, Slice};
 use taints::{Effect, Taint};
 
@@ -149,8 +149,9 @@ fn taints(fleet: &Fleet, listed: Listed<'_>, id: &DeviceId) -> Vec<OnDevice> {
         OnDevice { not_applied, ..of_mark("DeviceTaintRule", on.rule) }
     });
     let shown = |mark: &Taint| listed.device.taints.iter().any(|own| own.same_as(mark) && own.value == mark.value);
-    let waiting =
-        fleet.marks_on(id).into_iter().filter(|on| on.standing != Standing::Applies || !shown(&on.rule.taint));
+    let is_shown =
+        |on: &RuleOn<'_>| listed.slice.follows_marks && on.standing == Standing::Applies && shown(&on.rule.taint);
+    let waiting = fleet.marks_on(id).into_iter().filter(|on| !is_shown(on));
     let waiting = waiting.map(|on| {
         let not_applied = not_applied(on.standing).or(Some(unpublished(listed.slice)));
         OnDevice { not_applied, ..of_mark("DeviceMark", on.rule) }

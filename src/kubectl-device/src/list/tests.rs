@@ -163,6 +163,20 @@ fn a_mark_that_is_not_in_the_slice_is_shown_with_the_reason() {
     assert_eq!(rows(&foreign, &[])[0].taints[0].not_applied, Some("its driver does not follow marks"));
 }
 
+/// Else anybody's mark of the same words would hide what the driver found.
+#[test]
+fn a_mark_says_nothing_of_a_taint_of_a_driver_that_follows_none() {
+    let mut foreign = World::empty();
+    let mut slice = slice();
+    slice.devices[0] = device("gpu-0", "GPU-aa", &["devicetaint.dev/maintenance=fan:NoExecute"]);
+    foreign.fleet.apply(Change::Slice(slice));
+    foreign.fleet.apply(Change::Mark(rule("GPU-aa")));
+    let row = &rows(&foreign, &[])[0];
+    let from: Vec<_> = row.taints.iter().map(|on| (on.from.as_str(), on.not_applied)).collect();
+    let wanted = [("ResourceSlice s1", None), ("DeviceMark dt-1", Some("its driver does not follow marks"))];
+    assert_eq!((row.health, from), (Health::Unhealthy, wanted.to_vec()));
+}
+
 #[test]
 fn nodes_narrow_the_list() {
     assert_eq!(rows(&world("GPU-aa"), &["n2".into()]), []);

@@ -61,19 +61,23 @@ pub(super) fn slice(drivers: &[&'static str], pools: &[&'static str]) -> impl St
     let devices = prop::collection::vec(device, 0..3);
     let home = (text(&["s0", "s1", "s2"]), text(drivers), text(pools));
     let age = (1..4_i64, prop::option::of(0..9_i64), text(&["x", "y"]));
-    (home, age, devices).prop_map(|((name, driver, pool), (generation, created, uid), devices)| Slice {
-        uid: format!("{name}-{uid}"),
-        name,
-        created: created.map(at),
-        driver,
-        pool,
-        generation,
-        slice_count: 1,
-        devices: devices
-            .into_iter()
-            .map(|(name, taints, identity)| Device { name, taints, identity, ..Device::default() })
-            .collect(),
-        ..Slice::default()
+    (home, age, devices, any::<bool>()).prop_map(|(home, (generation, created, uid), devices, follows_marks)| {
+        let (name, driver, pool) = home;
+        Slice {
+            uid: format!("{name}-{uid}"),
+            name,
+            created: created.map(at),
+            driver,
+            pool,
+            generation,
+            slice_count: 1,
+            devices: devices
+                .into_iter()
+                .map(|(name, taints, identity)| Device { name, taints, identity, ..Device::default() })
+                .collect(),
+            follows_marks,
+            ..Slice::default()
+        }
     })
 }
 

@@ -65,8 +65,10 @@ impl<'a> PoolView<'a> {
         rules.map(|rule| RuleOn { rule, standing: self.standing(rule, id) }).collect()
     }
 
-    /// The mark of which the driver made this taint of its slice, for a device of this pool.
+    /// The mark of which the driver made this taint of its slice, for a device of this pool. A driver that does not follow marks has its taints from
+    /// nobody, whatever marks say the same.
     pub(crate) fn mark_of(&self, id: &DeviceId, taint: &Taint) -> Option<&'a Rule> {
+        self.device(id).filter(|listed| listed.slice.follows_marks)?;
         let (fleet, same) = (self.fleet, |mark: &Taint| mark.same_as(taint) && mark.value == taint.value);
         let marks = fleet.marks.matching(&fleet.marks.of_pool(&id.driver, &id.pool), &id.device);
         marks.into_iter().find(|mark| same(&mark.taint) && self.standing(mark, id) == Standing::Applies)

@@ -126,8 +126,12 @@ impl Naive {
         (deadlines, unlisted)
     }
 
-    /// Whether the first mark that stands for a taint of a slice asks for care.
+    /// Whether the first mark that stands for a taint of a slice asks for care; a driver that follows no marks has none of them in its slices.
     fn is_careful(&self, id: &DeviceId, taint: &Taint) -> bool {
+        let lists = |slice: &&&Slice| slice.devices.iter().any(|device| device.name == id.device);
+        if !self.current(id).iter().find(lists).is_some_and(|slice| slice.follows_marks) {
+            return false;
+        }
         let selects = |mark: &&Rule| mark.selector.as_ref().is_some_and(|selector| selector.matches(id));
         let same = |mark: &&Rule| mark.taint.same_as(taint) && mark.taint.value == taint.value;
         self.marks.values().filter(selects).find(same).is_some_and(|mark| mark.careful)

@@ -60,6 +60,7 @@ impl World {
                 generation: 1,
                 slice_count: 1,
                 devices: vec![Device { name: "g0".into(), ..Device::default() }],
+                follows_marks: true,
                 ..Slice::default()
             },
             claim: Claim {
@@ -260,6 +261,10 @@ fn a_mark_says_who_wished_a_taint_of_the_slice_and_whether_with_care() {
     assert_eq!(with(Rule { careful: false, ..mark() }).leave_at, None);
     let other_value = Rule { taint: Taint { value: "other".into(), ..soft() }, ..mark() };
     assert_eq!(with(other_value).leave_at, None);
+    let mut foreign = World::new().device_taint(soft());
+    foreign.slice.follows_marks = false;
+    foreign.fleet.apply(Change::Mark(mark()));
+    assert_eq!(foreign.judge().leave_at, None, "the taint is the driver's own");
     let of_another_card = Rule { identity: Identity { uuid: Some("GPU-x".into()), serial: None }, ..mark() };
     assert_eq!(with(of_another_card).leave_at, None);
 }
