@@ -195,13 +195,14 @@ impl Watcher {
         }
     }
 
-    /// Shares what changed. The publisher does not wait for the disk, for it is what keeps new work away from a bad card, but for new cards.
+    /// Shares what changed; to the publisher only once marks are settled, for which claims and health do not wait. The publisher does not wait for the
+    /// disk, for it is what keeps new work away from a bad card, but for new cards.
     async fn follow(&mut self, outcome: &Outcome) {
         for text in &outcome.told {
             tracing::info!("{text}");
         }
         self.unshared |= outcome.changed || outcome.persist;
-        let ready = self.unshared && self.core.is_read() && self.core.knows_marks() && self.others.borrow().is_some();
+        let ready = self.unshared && self.core.is_read() && self.others.borrow().is_some();
         let view = ready.then(|| {
             let limits = self.published.borrow().limits.unwrap_or(Limits::CURRENT);
             self.core.view(&limits, now())
@@ -211,14 +212,13 @@ impl Watcher {
         }
         if let Some(view) = view {
             self.unshared = false;
-            self.tell_marks();
             self.remembered.wait_for(&self.core.inventory().record()).await;
             self.share(view);
         }
     }
 
-    fn tell_marks(&mut self) {
-        for news in self.core.mark_news() {
+    fn tell_marks(&mut self, pool: &Pool) {
+        for news in self.core.mark_news(pool) {
             if news.is_problem {
                 tracing::warn!("{}", news.text);
             } else {
@@ -232,19 +232,27 @@ impl Watcher {
     fn share(&mut self, View { pool, devices, report, contested }: View) {
         let unreadable = self.others.borrow().as_ref().and_then(|others| others.unreadable.clone());
         self.contests.share(&contested, self.core.inventory().cards().count(), unreadable);
-        self.count_taints(&pool);
-        self.outputs.wanted.send_if_modified(|held| {
-            let news = held.as_ref() != Some(&pool);
-            if news {
-                *held = Some(pool);
-            }
-            news
-        });
+        if self.core.knows_marks() {
+            self.want(pool);
+        }
         share(&self.outputs.devices, devices);
         self.outputs.report.send_if_modified(|held| {
             let news = **held != report;
             if news {
                 *held = Arc::new(report);
+            }
+            news
+        });
+    }
+
+    /// Shares the pool with the publisher.
+    fn want(&mut self, pool: Pool) {
+        self.tell_marks(&pool);
+        self.count_taints(&pool);
+        self.outputs.wanted.send_if_modified(|held| {
+            let news = held.as_ref() != Some(&pool);
+            if news {
+                *held = Some(pool);
             }
             news
         });

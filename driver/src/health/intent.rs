@@ -45,6 +45,8 @@ pub enum IntentStanding {
     DriversKey,
     /// Another intent with the same key and effect is older.
     Repeated,
+    /// The API server takes no more taints of a device, or does not know the effect.
+    LeftOut,
 }
 
 impl IntentStanding {
@@ -59,6 +61,7 @@ impl IntentStanding {
             Self::NotOffered => "not_offered",
             Self::DriversKey => "drivers_key",
             Self::Repeated => "repeated",
+            Self::LeftOut => "left_out",
         }
     }
 }
@@ -77,6 +80,9 @@ impl fmt::Display for IntentStanding {
                 "not followed: its key is one under which this driver tells faults; use a key of your own"
             }
             Self::Repeated => "not followed: an older mark has the same key and effect",
+            Self::LeftOut => {
+                "not in the ResourceSlice as such: the API server takes only so many taints of a device, and the effect None from Kubernetes 1.35 on only"
+            }
         })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Core, Outcome};
 use crate::health::{Intent, IntentStanding};
-use crate::inventory::Device;
+use crate::slices::Pool;
 
 /// The marks of people for devices of this node.
 #[derive(Debug, Default)]
@@ -57,17 +57,13 @@ impl Core {
         Outcome { changed: true, ..Outcome::default() }
     }
 
-    /// What became of marks since this was last asked.
-    pub fn mark_news(&mut self) -> Vec<MarkNews> {
-        let contested = self.contested();
+    /// What became of marks since this was last asked, by the pool that is to be published.
+    pub fn mark_news(&mut self, pool: &Pool) -> Vec<MarkNews> {
         let standings = self.health.intent_standings(&self.inventory, &self.marks.intents);
         let mut news = Vec::new();
         let mut now = BTreeMap::new();
-        for (intent, mut standing) in self.marks.intents.iter().zip(standings) {
-            let is_contested = |device: &Device| contested.contains_key(&device.pci);
-            if standing == IntentStanding::Followed && self.inventory.device(&intent.device).is_some_and(is_contested) {
-                standing = IntentStanding::NotOffered;
-            }
+        for (intent, standing) in self.marks.intents.iter().zip(standings) {
+            let standing = if standing == IntentStanding::Followed { shown(intent, pool) } else { standing };
             if self.marks.told.get(&intent.mark) != Some(&standing) {
                 let text = format!("mark {}: taint {} of {} is {standing}", intent.mark, intent.taint, intent.device);
                 news.push(MarkNews { text, is_problem: standing != IntentStanding::Followed });
@@ -88,5 +84,15 @@ impl Core {
             *counts.entry(standing.name()).or_insert(0) += 1;
         }
         counts
+    }
+}
+
+/// How an intent stands that is for a device of this node, by the pool.
+fn shown(intent: &Intent, pool: &Pool) -> IntentStanding {
+    match pool.cards.iter().flat_map(|card| &card.devices).find(|device| device.name == intent.device) {
+        // Nothing else keeps a known device out of the pool.
+        None => IntentStanding::NotOffered,
+        Some(device) if device.taints.iter().any(|taint| taint.same_as(&intent.taint)) => IntentStanding::Followed,
+        Some(_) => IntentStanding::LeftOut,
     }
 }

@@ -261,10 +261,11 @@ fn a_mark_is_published_remembered_and_told_once() {
     let outcome = core.follow_marks(&[mark(&name(1), &uuid(1))]);
     assert!(outcome.changed && outcome.persist && core.knows_marks());
     let wanted = [format!("{} devicetaint.dev/maintenance=fan:NoExecute", name(1))];
-    assert_eq!(taints(&view(&mut core, 5)), wanted);
-    let news = core.mark_news();
+    let seen = view(&mut core, 5);
+    assert_eq!(taints(&seen), wanted);
+    let news = core.mark_news(&seen.pool);
     assert!(news.len() == 1 && !news[0].is_problem && news[0].text.contains("dt-1"), "{news:?}");
-    assert_eq!((core.mark_news(), core.marks_by_standing()["published"]), (vec![], 1));
+    assert_eq!((core.mark_news(&seen.pool), core.marks_by_standing()["published"]), (vec![], 1));
     assert!(!core.follow_marks(&[mark(&name(1), &uuid(1))]).changed);
 
     let mut again = self::core(core.memory(), 10);
@@ -280,11 +281,12 @@ fn a_mark_is_published_remembered_and_told_once() {
 fn a_mark_for_another_card_is_told_and_not_followed() {
     let mut core = running(1);
     core.follow_marks(&[mark(&name(0), "GPU-elsewhere")]);
-    assert_eq!(taints(&view(&mut core, 5)), Vec::<String>::new());
-    let news = core.mark_news();
+    let seen = view(&mut core, 5);
+    assert_eq!(taints(&seen), Vec::<String>::new());
+    let news = core.mark_news(&seen.pool);
     assert!(news[0].is_problem && news[0].text.contains("means another card now"), "{news:?}");
     core.follow_marks(&[]);
-    assert_eq!(core.mark_news()[0].text, "mark dt-1 is gone");
+    assert_eq!(core.mark_news(&seen.pool)[0].text, "mark dt-1 is gone");
 }
 
 #[test]
@@ -293,11 +295,38 @@ fn a_mark_of_a_card_that_another_owner_offers_is_told_as_that() {
     core.follow_marks(&[mark(&name(1), &uuid(1))]);
     let pci = core.inventory().device(&name(1)).unwrap().pci;
     core.heed(&[offer(Which::At(pci))].into());
-    assert_eq!(taints(&view(&mut core, 5)), Vec::<String>::new());
-    let news = core.mark_news();
+    let seen = view(&mut core, 5);
+    assert_eq!(taints(&seen), Vec::<String>::new());
+    let news = core.mark_news(&seen.pool);
     assert!(news[0].is_problem && news[0].text.contains("another owner offers the card"), "{news:?}");
     core.heed(&[].into());
-    assert!(!core.mark_news()[0].is_problem);
+    let seen = view(&mut core, 6);
+    assert!(!core.mark_news(&seen.pool)[0].is_problem);
+}
+
+/// Nobody should believe that a taint is there which the server would not take.
+#[test]
+fn a_mark_that_the_server_has_no_room_or_no_word_for_is_told_as_left_out() {
+    let named = |number: usize, effect: taints::Effect| {
+        let mut intent = mark(&name(0), &uuid(0));
+        intent.mark = format!("dt-{number}");
+        intent.taint.key = format!("example.org/k{number}");
+        intent.taint.effect = effect;
+        intent
+    };
+    let mut core = running(1);
+    let many: Vec<Intent> = (0..5).map(|number| named(number, taints::Effect::NoSchedule)).collect();
+    core.follow_marks(&[many, vec![named(9, taints::Effect::None)]].concat());
+    let old = Limits { taints: 4, effect_none: false, ..Limits::CURRENT };
+    let seen = core.view(&old, at(5));
+    let news = core.mark_news(&seen.pool);
+    let left_out: Vec<&str> = news.iter().filter(|news| news.is_problem).map(|news| &news.text[..9]).collect();
+    assert_eq!(left_out, ["mark dt-3", "mark dt-4", "mark dt-9"], "{news:?}");
+    assert!(news[5].text.contains("not in the ResourceSlice as such"), "{news:?}");
+    assert_eq!((core.marks_by_standing()["published"], core.marks_by_standing()["left_out"]), (3, 3));
+    let seen = view(&mut core, 6);
+    core.mark_news(&seen.pool);
+    assert_eq!(core.marks_by_standing().into_iter().collect::<Vec<_>>(), [("published", 6)]);
 }
 
 #[test]

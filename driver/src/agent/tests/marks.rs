@@ -64,3 +64,20 @@ async fn an_agent_that_starts_publishes_nothing_before_it_knows_the_marks() {
     }
     agent.end().await;
 }
+
+/// Kubelet asks again for a pod's claims only after a minute, and what is prepared does not depend on marks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_does_not_wait_for_marks() {
+    let node = Node::new().await;
+    node.server.plan("marks", Fault::Silent, usize::MAX);
+    let agent = node.start().await;
+    let mut kubelet = v1::dra_plugin_client::DraPluginClient::new(dial(node.register().await.into()).await);
+    let claim = v1::Claim { namespace: "ns".to_owned(), uid: "u".to_owned(), name: "c".to_owned() };
+    let request = v1::NodePrepareResourcesRequest { claims: vec![claim] };
+    let answer = kubelet.node_prepare_resources(request).await.unwrap().into_inner();
+    // It came as far as the API server, which has no such claim.
+    assert!(answer.claims["u"].error.contains("does not exist"), "{answer:?}");
+    // Nothing is published yet, and will not be for some seconds.
+    agent.until_told("/metrics", |_, text| text.contains("gpu_driver_devices 0")).await;
+    agent.end().await;
+}
