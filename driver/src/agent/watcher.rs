@@ -31,8 +31,9 @@ const TICK: Duration = Duration::from_secs(1);
 const BATCH: usize = 256;
 /// Listing the PCI bus takes milliseconds; a kernel in trouble must not hold up the news of all cards.
 const SYSFS: Duration = Duration::from_secs(2);
-/// How long the first readings of all cards may take after NVML was opened. A card that hangs must not hold up the others.
-const FIRST_READINGS: Duration = Duration::from_millis(500);
+/// How long the first readings of all cards may take after NVML was opened. A card that hangs must not hold up the others for long; but one that is
+/// bad and was only not read yet, on a busy machine, would be offered without its taint.
+const FIRST_READINGS: Duration = Duration::from_secs(3);
 /// How long the NVML room may take to let everything go at the end. A hung call would hold it up for longer; it ends with the process.
 const RELEASE: Duration = Duration::from_secs(3);
 
