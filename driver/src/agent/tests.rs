@@ -1,6 +1,7 @@
 //! The whole agent in this process: the stand-in NVML library, an API server over loopback, kubelet's side of the sockets.
 
 mod marks;
+mod owner;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -407,70 +408,6 @@ async fn a_card_that_hangs_at_the_start_does_not_hold_up_the_others() {
     let first = node.server.until(|slices| devices(slices) == 8).await;
     assert_eq!(taints(&first), [format!("{} recovery=gpu-reset:NoSchedule @1970-01-01T00:16:40Z", name(2))]);
     node.change(|control| control.gpu_mut(CARDS[1]).unwrap().faults.clear());
-    agent.end().await;
-}
-
-fn foreign(name: &str, attribute: &str, value: &str) -> Value {
-    let device = json!({"name": "gpu-0", "attributes": {attribute: {"string": value}}});
-    json!({"metadata": {"name": name}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "node-a", "devices": [device]}})
-}
-
-/// Names of the devices in our own slices.
-fn ours(slices: &[Value]) -> Vec<String> {
-    let own = slices.iter().filter(|slice| slice["spec"]["driver"] == "gpu.devicetaint.dev");
-    let devices = own.flat_map(|slice| slice["spec"]["devices"].as_array().cloned().unwrap_or_default());
-    devices.map(|device| device["name"].as_str().unwrap_or_default().to_owned()).collect()
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_card_that_another_driver_lists_is_left_to_it_until_it_goes() {
-    let node = Node::new().await;
-    node.server.put_slice(foreign("theirs", "gpu.nvidia.com/pcieBusID", "00000000:3B:00.0"));
-    let agent = node.start().await;
-    let slices = node.server.until(|slices| !ours(slices).is_empty()).await;
-    assert_eq!(ours(&slices).len(), 7, "from the first slice on");
-    assert!(!ours(&slices).contains(&name(1)));
-    let told =
-        agent.until_told("/readyz", |_, text| text.contains("[!]owner degraded: 1 of 8 GPUs (0000:3b:00.0)")).await;
-    assert!(told.contains("driver gpu.nvidia.com") && told.contains("--ignore-other-owners"), "{told}");
-    agent.until_told("/metrics", |_, text| text.contains("gpu_driver_contested_cards{by=\"driver\"} 1")).await;
-    node.server.until_events(1).await;
-
-    node.server.set_allocatable(json!({"nvidia.com/gpu": "8"}));
-    node.server.until(|slices| ours(slices).is_empty()).await;
-    agent.until_told("/metrics", |_, text| text.contains("contested_cards{by=\"device-plugin\"} 8")).await;
-    node.server.until_events(2).await;
-
-    node.server.set_allocatable(json!({"nvidia.com/gpu": "0"}));
-    node.server.remove_slice("theirs");
-    node.server.until(|slices| ours(slices).len() == 8).await;
-    agent.until_told("/readyz", |_, text| text.contains("[+]owner ok")).await;
-    let events = node.server.events();
-    assert_eq!(events.iter().filter(|event| event["reason"] == "GPUHasAnotherOwner").count(), events.len());
-    agent.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_the_flag_other_owners_are_not_looked_for() {
-    let node = Node::new().await;
-    node.server.put_slice(foreign("theirs", "uuid", "x"));
-    node.server.set_allocatable(json!({"nvidia.com/gpu": "8"}));
-    let agent = node.start_with(|config| config.ignore_other_owners = true).await;
-    node.server.until(|slices| ours(slices).len() == 8).await;
-    agent.until_told("/readyz", |_, text| text.contains("[+]owner ok")).await;
-    assert_eq!(node.server.count("list-node") + node.server.count("list-others"), 0);
-    agent.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_cannot_be_read_stops_no_work() {
-    let node = Node::new().await;
-    node.server.plan("list-node", Fault::Status(403), 100_000);
-    node.server.plan("watch-others", Fault::Cut, 100_000);
-    let agent = node.start().await;
-    node.server.until(|slices| ours(slices).len() == 8).await;
-    let told = |_, text: &str| text.contains("[!]owner degraded: cannot tell whether somebody else offers");
-    agent.until_told("/readyz", told).await;
     agent.end().await;
 }
 
