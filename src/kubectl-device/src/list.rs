@@ -64,6 +64,8 @@ pub(crate) struct OnDevice {
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<jiff::Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     not_applied: Option<&'static str>,
 }
 
@@ -162,13 +164,14 @@ fn taints(fleet: &Fleet, listed: Listed<'_>, id: &DeviceId) -> Vec<OnDevice> {
 /// A taint of a slice: of the driver, or of a person whose mark the driver follows.
 fn of_slice(slice: &Slice, taint: &Taint, mark: Option<&Rule>) -> OnDevice {
     let from = format!("ResourceSlice {}", slice.name);
-    let mut on =
-        OnDevice { taint: taint.to_string(), since: taint.time_added, from, by: None, reason: None, not_applied: None };
-    if let Some(mark) = mark {
-        on.from = format!("DeviceMark {} in {}", mark.name, on.from);
-        (on.by, on.reason) = (mark.by.clone(), mark.reason.clone());
+    let (taint, since) = (taint.to_string(), taint.time_added);
+    match mark {
+        Some(mark) => {
+            let from = format!("DeviceMark {} in {from}", mark.name);
+            OnDevice { taint, since, from, ..of_mark("DeviceMark", mark) }
+        }
+        None => OnDevice { taint, since, from, by: None, reason: None, expires_at: None, not_applied: None },
     }
-    on
 }
 
 fn of_mark(kind: &str, rule: &Rule) -> OnDevice {
@@ -178,6 +181,8 @@ fn of_mark(kind: &str, rule: &Rule) -> OnDevice {
         from: format!("{kind} {}", rule.name),
         by: rule.by.clone(),
         reason: rule.reason.clone(),
+        // That of others is not kept.
+        expires_at: rule.expires_at.filter(|_| rule.managed),
         not_applied: None,
     }
 }
@@ -248,13 +253,18 @@ fn taint_cell(on: &OnDevice) -> String {
     }
 }
 
-/// A person's name and words, for a taint that a person put there.
+/// A person's name and words, and until when, for a taint that a person put there.
 fn who_cell(on: &OnDevice) -> Option<String> {
     let reason = on.reason.as_ref().map(|reason| format!("\"{}\"", reason.escape_debug()));
-    match (&on.by, reason) {
+    let who = match (&on.by, reason) {
         (Some(by), Some(reason)) => Some(format!("{by}: {reason}")),
         (Some(by), None) => Some(by.clone()),
         (None, reason) => reason,
+    };
+    match (who, on.expires_at) {
+        (Some(who), Some(end)) => Some(format!("{who} until {end}")),
+        (None, Some(end)) => Some(format!("until {end}")),
+        (who, None) => who,
     }
 }
 

@@ -133,6 +133,7 @@ fn marked(uuid: &str, published: &[&str]) -> World {
     world.fleet.apply(Change::Mark(Rule {
         by: Some("ada".into()),
         reason: Some("replace a \"fan\"".into()),
+        expires_at: Some("2026-12-01T00:00:00Z".parse().unwrap()),
         ..rule(uuid)
     }));
     world
@@ -145,7 +146,18 @@ fn a_mark_in_a_slice_is_a_persons_and_says_nothing_of_health() {
     let [on] = all[0].taints.as_slice() else { panic!("{:?}", all[0].taints) };
     assert_eq!((on.from.as_str(), on.not_applied), ("DeviceMark dt-1 in ResourceSlice s1", None));
     let wide = table(&all, true);
-    assert!(wide.contains(r#"ada: "replace a \"fan\"""#), "{wide}");
+    assert!(wide.contains(r#"ada: "replace a \"fan\"" until 2026-12-01T00:00:00Z"#), "{wide}");
+}
+
+#[test]
+fn an_end_is_shown_of_marks_of_ours_only() {
+    let mut world = World::empty();
+    let end = Some("2026-12-01T00:00:00Z".parse().unwrap());
+    world.fleet.apply(Change::Slice(slice()));
+    world.fleet.apply(Change::Rule(Rule { expires_at: end, ..rule("GPU-aa") }));
+    assert!(table(&rows(&world, &[]), true).contains(" until 2026-12-01T00:00:00Z"));
+    world.fleet.apply(Change::Rule(Rule { expires_at: end, managed: false, ..rule("GPU-aa") }));
+    assert_eq!(rows(&world, &[])[0].taints[0].expires_at, None, "nobody takes it away");
 }
 
 #[test]
