@@ -146,7 +146,7 @@ fn unlisted(world: &World, node: &str, device: &str, driver: Option<&str>) -> an
     drivers.dedup();
     match drivers.as_slice() {
         [driver] => Ok(DeviceId { driver: (*driver).to_owned(), pool: node.to_owned(), device: device.to_owned() }),
-        [] => anyhow::bail!("no slice lists device {node}/{device}, and no mark names it"),
+        [] => anyhow::bail!("no slice lists device {node}/{device}, and no mark of kubectl device names it"),
         several => {
             anyhow::bail!("marks of several drivers name {node}/{device}: {}; choose with --driver", several.join(", "))
         }

@@ -56,6 +56,19 @@ pub(crate) enum WishError {
         /// What would clear it.
         clears: String,
     },
+    /// Somebody else wrote the object that it comes from.
+    #[error(
+        "{taint} comes from {kind} {name}, which kubectl device did not make, and which may be meant for more than this device; to take it away: kubectl delete {} {name}",
+        .kind.to_lowercase()
+    )]
+    NotOurs {
+        /// The taint.
+        taint: String,
+        /// The object's kind.
+        kind: String,
+        /// The object's name.
+        name: String,
+    },
     /// Its mark is gone, and it will follow.
     #[error(
         "{taint} has no mark any more: the device's agent takes it out of its ResourceSlice when it hears of that; where it stays, look whether gpu-driver runs on the node"
@@ -204,6 +217,17 @@ pub(crate) fn decide_untaint<'a>(
     let wanted: Vec<&Stored> = ours.iter().copied().filter(|stored| fits(&stored.rule.taint)).collect();
     if !wanted.is_empty() {
         return Ok(wanted);
+    }
+    let foreign = |stored: &&Stored| {
+        let rule = &stored.rule;
+        !rule.managed && fits(&rule.taint) && rule.selector.as_ref().is_some_and(|selector| selector.matches(id))
+    };
+    if let Some(Stored { form, rule, .. }) = rules.iter().find(foreign) {
+        return Err(WishError::NotOurs {
+            taint: rule.taint.to_string(),
+            kind: form.to_string(),
+            name: rule.name.clone(),
+        });
     }
     if let Some((found, taint)) = found.and_then(|found| Some((found, found.taints.iter().find(|taint| fits(taint))?)))
     {

@@ -164,8 +164,20 @@ fn a_rule_of_somebody_else_is_left_alone() {
     let wish = mark("devicetaint.dev/maintenance=fan:NoExecute");
     let refused = decided(wish, Some(&there), true).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("DeviceTaintRule {} is not a mark", there.rule.name)), "{refused}");
-    let rules = [there];
-    assert!(decide_untaint(&device(), "devicetaint.dev/maintenance", &rules, None).is_err());
+    let name = there.rule.name.clone();
+    let mut rules = [there];
+    let refused = |rules: &[Stored], found: Option<&Found>| {
+        decide_untaint(&device(), "devicetaint.dev/maintenance", rules, found).unwrap_err().to_string()
+    };
+    let text = refused(&rules, None);
+    assert!(text.ends_with(&format!("kubectl delete devicetaintrule {name}")), "{text}");
+    rules[0].form = Form::Mark;
+    let published = found("gpu.devicetaint.dev", &["devicetaint.dev/maintenance=fan:NoExecute"]);
+    let text = refused(&rules, Some(&published));
+    assert!(text.ends_with(&format!("kubectl delete devicemark {name}")), "it has a mark, and is not leaving: {text}");
+    rules[0].rule.selector.as_mut().unwrap().device = Some("gpu-0000-5d-00-0".into());
+    let text = refused(&rules, Some(&published));
+    assert!(text.contains("has no mark any more"), "it is about another device: {text}");
 }
 
 #[test]
