@@ -15,7 +15,7 @@ use taints::fleet::Change;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::call::chain;
+use crate::call::{CallError, chain};
 use crate::connect::WATCH_SECONDS;
 use crate::kind::Kind;
 use crate::mark;
@@ -144,10 +144,20 @@ async fn follow<W: Wire>(source: &Source, known: &mut Known, notices: &mpsc::Sen
         match event {
             Ok(event) => tell::<W>(known.step(event), notices).await?,
             Err(error) if W::KIND.may_be_absent() && is_absence(&error) => return Ok(Ended::NotServed),
-            Err(error) => return Ok(Ended::Failed(chain(&error))),
+            Err(error) => return Ok(Ended::Failed(words(error))),
         }
     }
     Ok(Ended::Failed("the watch ended".to_owned()))
+}
+
+/// What failed, for people: what a server answers is said as everywhere, and without the whole Status.
+fn words(error: watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error) => format!("cannot list: {}", CallError::from(error)),
+        watcher::Error::WatchStartFailed(error) => format!("cannot watch: {}", CallError::from(error)),
+        watcher::Error::WatchError(status) => format!("the watch broke: {}", CallError::Status(status)),
+        other => chain(&other),
+    }
 }
 
 fn is_absence(error: &watcher::Error) -> bool {

@@ -81,6 +81,34 @@ async fn after_an_error_only_the_difference_is_told_and_it_is_synced_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_failed_is_told_in_the_servers_words_alone() {
+    let no = json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": "nodes is forbidden"});
+    let client = fake_client(move |request, call| match (is_watch(request.uri()), call) {
+        (false, 0) | (true, 2) => answer(403, &no),
+        (false, _) => answer(200, &list(&[])),
+        (true, _) => lines(&[json!({"type": "ERROR", "object":
+            {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}})]),
+    });
+    let (sender, mut notices) = mpsc::channel(1);
+    let watch = tokio::spawn(run(Kind::Node, client, Kind::Node.resource("v1"), sender));
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        if let Notice::Failed { problem, .. } = notices.recv().await.unwrap() {
+            told.push(problem);
+        }
+    }
+    watch.abort();
+    assert_eq!(
+        told,
+        [
+            "cannot list: the server answered 403: nodes is forbidden",
+            "cannot watch: the server answered 403: nodes is forbidden",
+            "the watch broke: the server answered 410: too old",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_the_watch_is_not_asked_without_pause() {
     let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let count = asked.clone();
