@@ -11,6 +11,9 @@ pub type Contested = BTreeMap<PciAddress, Owner>;
 /// The flag with which the agent takes no notice of other owners.
 pub const FLAG: &str = "--ignore-other-owners";
 
+/// The flag that says how long another owner must be gone.
+pub const GRACE: &str = "--other-owner-grace";
+
 /// Who else offers the card at this address, with these UUIDs of it and of its partitions. Of several the first: device plugins, then drivers by name.
 #[must_use]
 pub fn owner_of<'a>(offers: &'a BTreeSet<Offer>, pci: PciAddress, uuids: &[&str]) -> Option<&'a Owner> {
@@ -37,7 +40,7 @@ pub fn told(contested: &Contested, all: usize) -> Option<String> {
     (!parts.is_empty()).then(|| {
         format!(
             "{}. A GPU has one owner: such GPUs are not published, and no new claim is prepared on them; what is prepared goes on. Take the other \
-             owner off this node, or start the agent with {FLAG}",
+             owner off this node (the GPUs come back when it has been gone for the time of {GRACE}), or start the agent with {FLAG}",
             parts.join("; ")
         )
     })
@@ -102,7 +105,9 @@ mod tests {
         let some = Contested::from([(pci("0000:3b:00.0"), driver("b", Which::Any).owner)]);
         let text = told(&some, 8).unwrap();
         assert!(
-            text.starts_with("1 of 8 GPUs (0000:3b:00.0) offered by driver b too") && text.contains(FLAG),
+            text.starts_with("1 of 8 GPUs (0000:3b:00.0) offered by driver b too")
+                && text.contains(FLAG)
+                && text.contains(GRACE),
             "{text}"
         );
         let text = announced(&some.values().next().unwrap().clone());
