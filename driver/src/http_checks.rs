@@ -115,7 +115,10 @@ impl Readiness {
 fn registration(state: &Registration) -> Level {
     match state {
         Registration::Registered => Level::Good,
-        Registration::Waiting => Level::Failed("kubelet has not registered the driver yet".to_owned()),
+        Registration::Waiting => Level::Failed(
+            "kubelet has not registered the driver yet; where that lasts, --kubelet-root is not kubelet's root"
+                .to_owned(),
+        ),
         Registration::Refused(why) => Level::Failed(format!("kubelet refused the driver: {why}")),
     }
 }
@@ -176,7 +179,8 @@ mod tests {
     #[test]
     fn only_kubelets_yes_is_ready() {
         assert_eq!(registration(&Registration::Registered), Level::Good);
-        assert!(matches!(registration(&Registration::Waiting), Level::Failed(_)));
+        let Level::Failed(waiting) = registration(&Registration::Waiting) else { panic!() };
+        assert!(waiting.contains("--kubelet-root"), "{waiting}");
         assert!(
             matches!(registration(&Registration::Refused("no".to_owned())), Level::Failed(text) if text.contains("no"))
         );

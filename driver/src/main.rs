@@ -94,8 +94,9 @@ async fn stopped_long_ago(stop: &CancellationToken) {
 }
 
 fn log_to_stderr(format: LogFormat) {
-    // The client tells every failed call as an error; who made the call tells it better.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
+    // The client and its watcher tell every failed call; who made the call tells it better.
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off,kube_runtime=off"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
         // It would tell of a line that cannot be written on the same closed stderr, and panic.

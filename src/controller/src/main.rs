@@ -32,8 +32,9 @@ async fn main() -> ExitCode {
 }
 
 fn log(format: LogFormat) {
-    // The HTTP layer logs each refused call as an error of its own; who made the call does that better.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
+    // The client and its watcher log each refused call on their own; who made the call does that better.
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off,kube_runtime=off"));
     let colours = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
