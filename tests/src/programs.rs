@@ -36,6 +36,15 @@ impl Programs {
         }
     }
 
+    /// Those that lie beside this very program, as they are.
+    ///
+    /// # Errors
+    /// When this program cannot tell where it lies.
+    pub fn beside() -> Result<Self> {
+        let folder = profile_folder()?;
+        Ok(Self { shipped: folder.clone(), folder })
+    }
+
     /// The node agent.
     #[must_use]
     pub fn gpu_driver(&self) -> PathBuf {

@@ -8,7 +8,7 @@ pub mod control;
 mod engine;
 mod install;
 mod machine;
-mod place;
+pub mod place;
 mod reload;
 mod watch;
 

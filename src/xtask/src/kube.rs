@@ -17,6 +17,7 @@ mod debian;
 mod down;
 mod files;
 mod flags;
+mod further;
 mod images;
 mod interrupt;
 mod kubectl;
@@ -59,7 +60,7 @@ enum Task {
         #[arg(long, default_value_t)]
         version: Version,
     },
-    /// Start a cluster with one real node, n1, and print the KUBECONFIG line
+    /// Start a cluster with a real node, n1, and print the KUBECONFIG line
     Up(UpArgs),
     /// Stop a cluster, and remove all that it left
     Down(DownArgs),
@@ -81,6 +82,9 @@ struct UpArgs {
     /// The API server's port; a free one when absent
     #[arg(long)]
     port: Option<u16>,
+    /// How many nodes. n1 has the real kubelet and containers; further ones are kubelets of the small cluster, each with a gpu-driver and stand-in GPUs
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=99))]
+    nodes: u8,
     /// Leave kube-controller-manager's own device taint eviction on
     #[arg(long)]
     upstream_evictor: bool,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::access::NODE;
+use super::further::Further;
 use super::layout::RunDir;
 use super::ports::Ports;
 use super::programs::Programs;
@@ -12,7 +13,7 @@ use super::version::Version;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Component {
     /// What its log and messages call it.
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
 }
@@ -25,6 +26,7 @@ pub(super) struct Plan<'a> {
     pub(super) ports: Ports,
     pub(super) run: &'a RunDir,
     pub(super) programs: &'a Programs,
+    pub(super) further: &'a Further,
 }
 
 impl Plan<'_> {
@@ -41,13 +43,13 @@ impl Plan<'_> {
             // The data is gone with the cluster anyway.
             "--unsafe-no-fsync".to_owned(),
         ];
-        Component { name: "etcd", program: self.programs.etcd(), arguments }
+        Component { name: "etcd".to_owned(), program: self.programs.etcd(), arguments }
     }
 
     pub(super) fn containerd(&self) -> Component {
         let program = self.programs.containerd_folder().join("containerd");
         let arguments = vec![format!("--config={}", self.run.text("containerd/config.toml"))];
-        Component { name: "containerd", program, arguments }
+        Component { name: "containerd".to_owned(), program, arguments }
     }
 
     pub(super) fn apiserver(&self) -> Component {
@@ -120,9 +122,9 @@ impl Plan<'_> {
         self.kubernetes("kubelet", arguments)
     }
 
-    fn kubernetes(&self, name: &'static str, mut arguments: Vec<String>) -> Component {
+    fn kubernetes(&self, name: &str, mut arguments: Vec<String>) -> Component {
         arguments.push("--v=2".to_owned());
-        Component { name, program: self.programs.kubernetes(name), arguments }
+        Component { name: name.to_owned(), program: self.programs.kubernetes(name), arguments }
     }
 
     fn gates(&self) -> Option<String> {
@@ -150,7 +152,15 @@ mod tests {
         let ports =
             Ports { api: 1, etcd: 2, etcd_peer: 3, controllers: 4, scheduler: 5, kubelet: 6, kubelet_health: 7 };
         let version = version.parse().unwrap();
-        look(&Plan { version, stock, upstream_evictor, ports, run: &run, programs: &programs })
+        look(&Plan {
+            version,
+            stock,
+            upstream_evictor,
+            ports,
+            run: &run,
+            programs: &programs,
+            further: &Further::none(),
+        })
     }
 
     fn has(component: &Component, argument: &str) -> bool {

@@ -48,7 +48,7 @@ pub(super) fn mark<'a>(command: &'a mut Command, run: &RunDir) -> &'a mut Comman
 /// # Errors
 /// When the program cannot be started or the log cannot be written.
 pub(super) fn start(run: &RunDir, component: Component, environment: &BTreeMap<String, String>) -> Result<Running> {
-    let path = run.log(component.name);
+    let path = run.log(&component.name);
     let log = OpenOptions::new().create(true).append(true).open(&path);
     let log = log.with_context(|| format!("write {}", path.display()))?;
     let copy = log.try_clone().with_context(|| format!("write {}", path.display()))?;
@@ -68,7 +68,7 @@ impl Running {
     /// # Errors
     /// When it has ended: with its log's last lines.
     pub(super) fn ensure_alive(&mut self, run: &RunDir) -> Result<()> {
-        let name = self.component.name;
+        let name = &self.component.name;
         if let Some(status) = self.child.try_wait().with_context(|| format!("look after {name}"))? {
             bail!("{name} ended with {status}; {}", log_end(run, name));
         }
@@ -151,7 +151,11 @@ mod tests {
     }
 
     fn shell(script: &str) -> Component {
-        Component { name: "shell", program: "/bin/sh".into(), arguments: vec!["-c".to_owned(), script.to_owned()] }
+        Component {
+            name: "shell".to_owned(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+        }
     }
 
     fn started(run: &RunDir, script: &str) -> Running {

@@ -9,7 +9,7 @@ use super::interrupt::Interrupt;
 use super::layout::RunDir;
 use super::record::Cluster;
 use super::version::Version;
-use super::{DownArgs, ScenariosFailed, UpArgs, build, down, images, process, up};
+use super::{DownArgs, ScenariosFailed, UpArgs, build, down, further, images, process, up};
 use crate::image::{self, Profile};
 
 /// Exit code of the table where a scenario failed. Every other one but 0 says that the table could not be run.
@@ -43,6 +43,7 @@ pub(super) fn run(args: &TestArgs) -> Result<()> {
     let program = build_table()?;
     if let Some(folder) = &args.on {
         let run = RunDir::new(folder)?;
+        further::ensure_none(&run)?;
         return table(table_command(&program, &run), &run, args, &Interrupt::listen()?);
     }
     build::ensure(args.version)?;
@@ -79,6 +80,7 @@ impl OwnCluster<'_> {
             version: self.version,
             run: folder.clone(),
             port: None,
+            nodes: 1,
             upstream_evictor: self.upstream_evictor,
             stock: self.stock,
         })?;

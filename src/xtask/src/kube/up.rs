@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::access::{self, NODE};
 use super::files::{make_folder, write_private};
 use super::flags::{Component, Plan};
+use super::further::{self, Further};
 use super::interrupt::Interrupt;
 use super::kubectl::{Answer, Kubectl, hindrance, in_default_namespace};
 use super::layout::RunDir;
@@ -46,9 +47,10 @@ pub(super) fn run(args: &UpArgs) -> Result<()> {
     }
     let (cluster, took) = started?;
     say(&format!(
-        "Kubernetes {} is up after {:.1} s: node {NODE} is Ready, the server is {}",
+        "Kubernetes {} is up after {:.1} s: {} Ready, the server is {}",
         cluster.version,
         took.as_secs_f64(),
+        further::names(args.nodes),
         cluster.server
     ));
     say(&format!("stop it with: cargo xtask kube down --run {}", run.root().display()));
@@ -62,6 +64,7 @@ fn clean_and_start(args: &UpArgs, run: &RunDir) -> Result<(Cluster, Duration)> {
     sweep(run, Keep::Nothing).context("clean what an earlier cluster left")?;
     let ports = Ports::choose(args.port)?;
     let programs = build::ensure(args.version)?;
+    let further = Further::build(run, args.nodes)?;
     let watch = Stopwatch::start();
     let plan = Plan {
         version: args.version,
@@ -70,6 +73,7 @@ fn clean_and_start(args: &UpArgs, run: &RunDir) -> Result<(Cluster, Duration)> {
         ports,
         run,
         programs: &programs,
+        further: &further,
     };
     Ok((start_or_sweep(&plan)?, watch.elapsed()))
 }
@@ -152,6 +156,7 @@ impl<'a> Start<'a> {
         self.start(plan.scheduler())?;
         self.start(plan.kubelet())?;
         self.wait_for_pods_to_be_possible()?;
+        self.start_further_nodes()?;
         let cluster = self.record();
         cluster.write(self.run)?;
         Ok(cluster)
@@ -181,16 +186,40 @@ impl<'a> Start<'a> {
     /// The node takes pods, and a pod finds its account and the authority to trust.
     fn wait_for_pods_to_be_possible(&mut self) -> Result<()> {
         let kubectl = self.kubectl.clone();
-        let node_path = format!("/api/v1/nodes/{NODE}");
-        self.wait("kubelet", &format!("make node {NODE} ready"), || {
-            Ok(match kubectl.get(&node_path)? {
-                Answer::Text(node) => hindrance(&node),
-                Answer::Nothing(told) => Some(told),
-            })
-        })?;
+        self.wait_for_node("kubelet", NODE)?;
         for resource in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
             let path = in_default_namespace(resource);
             self.wait("kube-controller-manager", &format!("make {resource}"), || missing(kubectl.get(&path)?))?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_node(&mut self, kubelet: &str, node: &str) -> Result<()> {
+        let (kubectl, path) = (self.kubectl.clone(), format!("/api/v1/nodes/{node}"));
+        self.wait(kubelet, &format!("make node {node} ready"), || {
+            Ok(match kubectl.get(&path)? {
+                Answer::Text(node) => hindrance(&node),
+                Answer::Nothing(told) => Some(told),
+            })
+        })
+    }
+
+    /// All at once, then each is waited for.
+    fn start_further_nodes(&mut self) -> Result<()> {
+        let nodes = self.plan.further.make(self.run)?;
+        for node in &nodes {
+            self.start(node.kubelet.clone())?;
+            self.start(node.agent.clone())?;
+        }
+        for node in &nodes {
+            self.wait_for_node(&node.kubelet.name, &node.name)?;
+            let (kubectl, path) = (self.kubectl.clone(), further::slices_of(&node.name));
+            self.wait(&node.agent.name, "publish its GPUs", || {
+                Ok(match kubectl.get(&path)? {
+                    Answer::Text(slices) => further::hindrance(&slices),
+                    Answer::Nothing(told) => Some(told),
+                })
+            })?;
         }
         Ok(())
     }
@@ -227,9 +256,9 @@ impl<'a> Start<'a> {
                 program: running.component.program.clone(),
                 arguments: running.component.arguments.clone(),
                 environment: self.environment.clone(),
-                log: run.log(running.component.name),
+                log: run.log(&running.component.name),
             };
-            (running.component.name.to_owned(), record)
+            (running.component.name.clone(), record)
         };
         Cluster {
             version: self.plan.version.to_string(),
