@@ -64,7 +64,7 @@ pub(super) struct Watcher {
     /// The cards that the NVML room was last told of.
     pub(super) known: Vec<Known>,
     pub(super) published: watch::Receiver<Published>,
-    /// What others offer; `None` until somebody looked. Nothing is published before.
+    /// What others offer; `None` until somebody looked, well or not.
     pub(super) others: watch::Receiver<Option<Others>>,
     pub(super) contests: Contests,
     pub(super) taints_off: TaintsOff,
@@ -196,8 +196,8 @@ impl Watcher {
         }
     }
 
-    /// Shares what changed; to the publisher only once marks are settled, for which claims and health do not wait. The publisher does not wait for the
-    /// disk, for it is what keeps new work away from a bad card, but for new cards.
+    /// Shares what changed; to the publisher only once marks and other owners are settled, for which claims and health do not wait. The publisher does
+    /// not wait for the disk, for it is what keeps new work away from a bad card, but for new cards.
     async fn follow(&mut self, outcome: &Outcome) {
         for text in &outcome.told {
             tracing::info!("{text}");
@@ -233,7 +233,7 @@ impl Watcher {
     fn share(&mut self, View { pool, devices, report, contested }: View) {
         let unreadable = self.others.borrow().as_ref().and_then(|others| others.unreadable.clone());
         self.contests.share(&contested, self.core.inventory().cards().count(), unreadable);
-        if self.core.knows_marks() {
+        if self.core.knows_marks() && self.others.borrow().as_ref().is_some_and(|others| others.settled) {
             self.want(pool);
         }
         share(&self.outputs.devices, devices);

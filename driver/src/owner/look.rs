@@ -28,6 +28,10 @@ const CALL: Duration = Duration::from_secs(3);
 /// Waits after failures.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Before the first list came: a pool that waits for it should not wait for long once the server is back.
+const LONGEST_FIRST_WAIT: Duration = Duration::from_secs(2);
+/// Tries of the first look that may fail before nothing waits for it any more.
+const PATIENCE: u32 = 3;
 /// A watch that the server closes sooner is a failure.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// News that wait to be taken in.
@@ -64,7 +68,12 @@ enum News {
     /// A watch is open: what was told is true from now on.
     Works,
     /// It cannot be read.
-    Failed(String),
+    Failed {
+        /// Why.
+        why: String,
+        /// How much patience that costs.
+        cost: u32,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -75,18 +84,31 @@ enum LookError {
     Closed,
 }
 
+impl LookError {
+    /// How much of the patience it costs. Who is refused will hear nothing else soon; where there is no connection nothing can be published either, and
+    /// what is offered has to be known when it is back.
+    fn cost(&self) -> u32 {
+        match self {
+            Self::Call(CallError::Transport(_)) => 0,
+            Self::Call(error) if !error.is_transient() => PATIENCE,
+            Self::Call(_) | Self::Closed => 1,
+        }
+    }
+}
+
 /// What both looks brought so far.
 #[derive(Default)]
 struct Collected {
     offers: BTreeMap<Source, BTreeSet<Offer>>,
     failed: BTreeMap<Source, String>,
+    spent: BTreeMap<Source, u32>,
 }
 
 impl Looker {
     /// Looks until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         if !self.look {
-            self.others.send_replace(Some(Others::default()));
+            self.others.send_replace(Some(Others { settled: true, ..Others::default() }));
             stop.cancelled().await;
             return;
         }
@@ -138,7 +160,8 @@ impl Looker {
             let now = Instant::now();
             standing.observe(&collected.all(), now);
             if collected.looked() {
-                let others = Some(Others { offers: standing.counting(now), unreadable: collected.unreadable() });
+                let (unreadable, settled) = (collected.unreadable(), collected.settled());
+                let others = Some(Others { offers: standing.counting(now), unreadable, settled });
                 self.others.send_if_modified(|held| std::mem::replace(held, others.clone()) != others);
             }
         }
@@ -148,7 +171,9 @@ impl Looker {
         match news {
             News::Offers(offers) => drop(collected.offers.insert(source, offers)),
             News::Works => drop(collected.failed.remove(&source)),
-            News::Failed(why) => {
+            News::Failed { why, cost } => {
+                let spent = collected.spent.entry(source).or_default();
+                *spent = spent.saturating_add(cost);
                 self.metrics.failures.inc();
                 tracing::debug!(?source, error = %why, "cannot look for other owners, trying again");
                 collected.failed.insert(source, why);
@@ -160,6 +185,12 @@ impl Looker {
 impl Collected {
     fn all(&self) -> BTreeSet<Offer> {
         self.offers.values().flatten().cloned().collect()
+    }
+
+    /// Whether no look is waited for any more.
+    fn settled(&self) -> bool {
+        let in_vain = |source| self.spent.get(&source).is_some_and(|spent| *spent >= PATIENCE);
+        [Source::Node, Source::Slices].into_iter().all(|source| self.offers.contains_key(&source) || in_vain(source))
     }
 
     /// Whether each look ended once, well or not.
@@ -192,18 +223,20 @@ impl<F: Fn(&Value) -> BTreeSet<Offer>> Look<F> {
     /// Ends only when nobody listens.
     async fn follow(self) {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT, self.seed);
+        let mut listed = false;
         while !self.tell.is_closed() {
             let began = Instant::now();
-            let Err(error) = self.read().await else { return };
+            let Err(error) = self.read(&mut listed).await else { return };
             if began.elapsed() > LONGEST_WAIT {
                 backoff.reset();
             }
-            self.say(News::Failed(error.to_string())).await;
-            tokio::time::sleep(backoff.after_failure()).await;
+            self.say(News::Failed { why: error.to_string(), cost: error.cost() }).await;
+            let longest = if listed { LONGEST_WAIT } else { LONGEST_FIRST_WAIT };
+            tokio::time::sleep(backoff.after_failure().min(longest)).await;
         }
     }
 
-    async fn read(&self) -> Result<(), LookError> {
+    async fn read(&self, listed: &mut bool) -> Result<(), LookError> {
         let list = within(CALL, self.api.list(&ListParams::default().fields(&self.fields))).await?;
         let mut version = list.metadata.resource_version.unwrap_or_default();
         let mut known: BTreeMap<String, BTreeSet<Offer>> = BTreeMap::new();
@@ -211,6 +244,7 @@ impl<F: Fn(&Value) -> BTreeSet<Offer>> Look<F> {
             known.insert(object.name_any(), (self.offers)(&object.data));
         }
         self.share(&known).await;
+        *listed = true;
         while !self.tell.is_closed() {
             let opened = Instant::now();
             self.watch(&mut known, &mut version).await?;

@@ -28,4 +28,6 @@ pub struct Others {
     pub offers: BTreeSet<Offer>,
     /// Why that cannot be told in full. Unknown is not bad: what was seen before counts on, and nothing else is held back.
     pub unreadable: Option<String>,
+    /// Whether the first look is over: it ended, or failed in a way that will not pass soon. Before, nothing is published.
+    pub settled: bool,
 }

@@ -42,6 +42,19 @@ async fn a_card_that_another_driver_lists_is_left_to_it_until_it_goes() {
     agent.end().await;
 }
 
+/// As after a boot, when the network comes late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stumbles_at_the_start_does_not_get_a_contested_card() {
+    let node = Node::new().await;
+    node.server.put_slice(foreign("theirs", "uuid", &node.control.gpu(CARDS[1]).unwrap().effective_uuid()));
+    node.server.plan("list-others", Fault::Cut, 4);
+    node.server.plan("list-node", Fault::Status(500), 2);
+    let agent = node.start().await;
+    let slices = node.server.until(|slices| !ours(slices).is_empty()).await;
+    assert_eq!((ours(&slices).len(), ours(&slices).contains(&name(1))), (7, false));
+    agent.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_flag_other_owners_are_not_looked_for() {
     let node = Node::new().await;

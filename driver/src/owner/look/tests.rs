@@ -58,7 +58,10 @@ async fn what_others_offer_is_known_at_the_start_and_as_it_comes_and_goes() {
     let server = FakeServer::new();
     server.put_slice(foreign("a", "gpu-1"));
     let mut bench = Bench::start(server, true);
-    assert_eq!(bench.until(|_| true).await, Others { offers: [driver("gpu-1")].into(), unreadable: None });
+    assert_eq!(
+        bench.until(|_| true).await,
+        Others { offers: [driver("gpu-1")].into(), unreadable: None, settled: true }
+    );
     bench.server.put_slice(foreign("b", "gpu-2"));
     bench.until(|others| others.offers == [driver("gpu-1"), driver("gpu-2")].into()).await;
     bench.server.set_allocatable(json!({"nvidia.com/gpu": "2"}));
@@ -77,7 +80,7 @@ async fn our_own_slices_and_a_quiet_server_cost_nothing() {
     let own = json!({"metadata": {"name": "own"}, "spec": {"driver": "gpu.devicetaint.dev", "devices": []}});
     server.put_slice(own);
     let mut bench = Bench::start(server, true);
-    assert_eq!(bench.until(|_| true).await, Others::default());
+    assert_eq!(bench.until(|_| true).await, Others { settled: true, ..Others::default() });
     tokio::time::sleep(Duration::from_secs(60)).await;
     let calls = bench.server.calls();
     assert_eq!(calls.len(), 4, "a list and a watch each: {calls:?}");
@@ -104,6 +107,34 @@ async fn a_server_that_refuses_is_told_and_tried_again() {
     }
 }
 
+/// Nothing can be published meanwhile, and the first thing that is may not be a contested card.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_or_stumbles_at_the_start_is_waited_for() {
+    for (fault, times) in [(Fault::Cut, 40), (Fault::Status(500), 2), (Fault::Silent, 2)] {
+        for verb in ["list-node", "list-others"] {
+            let server = FakeServer::new();
+            server.put_slice(foreign("a", "gpu-1"));
+            server.set_allocatable(json!({"nvidia.com/gpu": "1"}));
+            server.plan(verb, fault, times);
+            let mut bench = Bench::start(server, true);
+            let first = bench.until(|others| others.settled).await;
+            assert_eq!(first.offers, [driver("gpu-1"), plugin()].into(), "{verb} {fault:?}");
+            bench.end().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_is_waited_for_by_nobody() {
+    let server = FakeServer::new();
+    server.plan("list-node", Fault::Status(403), 1000);
+    let mut bench = Bench::start(server, true);
+    let asked = Instant::now();
+    assert!(bench.until(|others| others.settled).await.unreadable.is_some());
+    assert!(asked.elapsed() < FIRST_WAIT, "{:?}", asked.elapsed());
+    bench.end().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_seen_counts_on_while_nothing_can_be_read() {
     let server = FakeServer::new();
@@ -127,7 +158,7 @@ async fn who_is_not_to_look_asks_nothing() {
     let server = FakeServer::new();
     server.put_slice(foreign("a", "gpu-1"));
     let mut bench = Bench::start(server, false);
-    assert_eq!(bench.until(|_| true).await, Others::default());
+    assert_eq!(bench.until(|_| true).await, Others { settled: true, ..Others::default() });
     tokio::time::sleep(GRACE).await;
     assert_eq!(bench.server.calls(), Vec::<String>::new());
     bench.end().await;
