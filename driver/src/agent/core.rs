@@ -162,9 +162,18 @@ impl Core {
         news
     }
 
-    /// Takes in what others offer.
-    pub fn heed(&mut self, others: &BTreeSet<Offer>) {
+    /// Takes over what others offered when the agent ended.
+    #[must_use]
+    pub fn remembering_others(mut self, others: BTreeSet<Offer>) -> Self {
+        self.others = others;
+        self
+    }
+
+    /// Takes in what others offer. Says whether that is news.
+    pub fn heed(&mut self, others: &BTreeSet<Offer>) -> bool {
+        let news = self.others != *others;
         self.others.clone_from(others);
+        news
     }
 
     /// What the rest of the agent sees now. Call it before [`Core::memory`].
@@ -203,7 +212,12 @@ impl Core {
     /// What to remember.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        Memory { inventory: self.inventory.record(), health: self.health.record(), marks: self.marks.intents.clone() }
+        Memory {
+            inventory: self.inventory.record(),
+            health: self.health.record(),
+            marks: self.marks.intents.clone(),
+            others: self.others.clone(),
+        }
     }
 
     fn pool(&self, taints: &BTreeMap<String, Vec<Taint>>, contested: &Contested) -> Pool {

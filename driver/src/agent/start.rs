@@ -33,7 +33,7 @@ use crate::marks::{Following, Marks};
 use crate::metrics::Metrics;
 use crate::notices::{self, Notice};
 use crate::nvml::{self, Known, Supervisor, Timing};
-use crate::owner::{Looker, Others};
+use crate::owner::{Looker, Offer, Others};
 use crate::plugin::health::Report;
 use crate::plugin::{Paths, Plugin, Registration};
 use crate::policy::Policy;
@@ -208,7 +208,7 @@ impl Back {
         let Self { policy, boot_id, client, metrics, outputs, inputs, published, marks, owner, disk, .. } = self;
         let claims = claims(config, &boot_id, client.clone(), inputs.devices, &metrics)?;
         self.claims.send_replace(Some(claims.clone()));
-        let (looker, others) = looker(config, client.clone(), &metrics);
+        let (looker, others) = looker(config, client.clone(), memory.others.clone(), &metrics);
         let (tell, notices) = notices::channel();
         let taints_off = TaintsOff { notices: tell.clone(), told: false };
         let contests = Contests {
@@ -250,12 +250,18 @@ fn following(config: &Config, client: Client, marks: watch::Sender<Marks>) -> Fo
     Following { driver, pool, client, marks }
 }
 
-fn looker(config: &Config, client: Client, metrics: &Metrics) -> (Looker, watch::Receiver<Option<Others>>) {
+fn looker(
+    config: &Config,
+    client: Client,
+    remembered: BTreeSet<Offer>,
+    metrics: &Metrics,
+) -> (Looker, watch::Receiver<Option<Others>>) {
     let (others, known) = watch::channel(None);
     let looker = Looker {
         client,
         ours: ours(config),
         grace: config.other_owner_grace.0,
+        remembered,
         look: !config.ignore_other_owners,
         others,
         metrics: metrics.owner.clone(),
@@ -288,7 +294,9 @@ fn watcher(
     let (supervisor, updates) =
         Supervisor::spawn(nvml::Config { libraries, known: known.clone(), timing, ..nvml::Config::default() });
     Watcher {
-        core: Core::new(&config.node_name, inventory, health, policy).remembering_marks(memory.marks),
+        core: Core::new(&config.node_name, inventory, health, policy)
+            .remembering_marks(memory.marks)
+            .remembering_others(memory.others),
         supervisor,
         updates,
         known,

@@ -175,8 +175,8 @@ impl Watcher {
     /// Somebody else offers our cards, or no longer does.
     async fn heed(&mut self) {
         let others = self.others.borrow_and_update().clone().unwrap_or_default();
-        self.core.heed(&others.offers);
-        self.follow(&Outcome { changed: true, ..Outcome::default() }).await;
+        let persist = self.core.heed(&others.offers);
+        self.follow(&Outcome { changed: true, persist, ..Outcome::default() }).await;
     }
 
     /// What people ask for joins the findings.

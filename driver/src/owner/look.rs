@@ -45,6 +45,8 @@ pub struct Looker {
     pub ours: Owner,
     /// How long another owner counts that is gone.
     pub grace: Duration,
+    /// What counted when the agent ended.
+    pub remembered: BTreeSet<Offer>,
     /// Whether to look at all.
     pub look: bool,
     /// What is known; `None` until the first look ended, well or not.
@@ -147,7 +149,8 @@ impl Looker {
 
     /// Joins what both looks bring, and shares it when it differs.
     async fn collect(&self, mut news: mpsc::Receiver<(Source, News)>) {
-        let (mut collected, mut standing) = (Collected::default(), Standing::new(self.grace));
+        let mut collected = Collected::default();
+        let mut standing = Standing::new(self.grace).remembering(&self.remembered, Instant::now());
         loop {
             let due = standing.due();
             tokio::select! {

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::nvml::PciAddress;
@@ -20,7 +21,8 @@ const ADDRESSES: [&str; 7] = ["pcibusid", "pciebusid", "pciaddress", "pcieaddres
 const UUIDS: [&str; 5] = ["uuid", "parentuuid", "gpuuuid", "deviceuuid", "carduuid"];
 
 /// Who offers something.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Owner {
     /// A device plugin: the resource is allocatable on this node.
     Plugin {
@@ -35,7 +37,8 @@ pub enum Owner {
 }
 
 /// Which cards an owner offers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Which {
     /// Not told: any of them.
     Any,
@@ -46,7 +49,7 @@ pub enum Which {
 }
 
 /// One thing that somebody else offers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Offer {
     /// Who.
     pub owner: Owner,

@@ -15,7 +15,7 @@ const HALF_WRITTEN: &str = ".half-written-";
 const KEPT: u32 = 10;
 
 /// Number of kinds.
-pub(super) const FILES: usize = 4;
+pub(super) const FILES: usize = 5;
 
 /// What a document can hold.
 pub(super) trait Document: Default + Serialize + DeserializeOwned {}
@@ -28,6 +28,7 @@ pub(super) enum Kind {
     Findings,
     Stamps,
     Marks,
+    Others,
 }
 
 impl Kind {
@@ -37,6 +38,7 @@ impl Kind {
             Self::Findings => 1,
             Self::Stamps => 2,
             Self::Marks => 3,
+            Self::Others => 4,
         }
     }
 
@@ -46,6 +48,7 @@ impl Kind {
             Self::Findings => "findings",
             Self::Stamps => "stamps",
             Self::Marks => "marks",
+            Self::Others => "others",
         }
     }
 

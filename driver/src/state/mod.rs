@@ -1,7 +1,7 @@
 //! The agent's memory across restarts: one directory with versioned JSON documents.
 //!
 //! `inventory.json` holds cards with their last identity by PCI address, `findings.json` findings with their first time and
-//! boot id, `stamps.json` the times that the API server gave to taints, `marks.json` what people asked for. A document is replaced as a whole: written beside,
+//! boot id, `stamps.json` the times that the API server gave to taints, `marks.json` what people asked for, `others.json` which cards somebody else offers. A document is replaced as a whole: written beside,
 //! synced, renamed, and the directory synced, so that a crash leaves the old one or the new one. A document that cannot be
 //! read is set aside and told; one of a newer program stops the start, for going on would destroy it.
 
@@ -9,6 +9,7 @@ mod document;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ pub use document::{SetAside, StateError};
 
 use crate::health::{HealthRecord, Intent, Stamp};
 use crate::inventory::InventoryRecord;
+use crate::owner::Offer;
 
 /// Everything that is remembered.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +29,8 @@ pub struct Memory {
     pub health: HealthRecord,
     /// The taints that people asked for, as they were last read.
     pub marks: Vec<Intent>,
+    /// What other owners offer.
+    pub others: BTreeSet<Offer>,
 }
 
 /// The state directory. It writes a document only when it differs from what is on disk.
@@ -51,7 +55,8 @@ impl State {
         let cards = state.read(Kind::Findings, &mut aside)?;
         let stamps = state.read(Kind::Stamps, &mut aside)?;
         let marks = state.read(Kind::Marks, &mut aside)?;
-        Ok((state, Memory { inventory, health: HealthRecord { cards, stamps }, marks }, aside))
+        let others = state.read(Kind::Others, &mut aside)?;
+        Ok((state, Memory { inventory, health: HealthRecord { cards, stamps }, marks, others }, aside))
     }
 
     /// Saves what differs. Documents that were already replaced stay replaced when a later one fails: each is whole by itself.
@@ -62,7 +67,8 @@ impl State {
         self.write(Kind::Inventory, &memory.inventory)?;
         self.write(Kind::Findings, &memory.health.cards)?;
         self.write::<Vec<Stamp>>(Kind::Stamps, &memory.health.stamps)?;
-        self.write(Kind::Marks, &memory.marks)
+        self.write(Kind::Marks, &memory.marks)?;
+        self.write(Kind::Others, &memory.others)
     }
 
     fn read<T: Document>(&mut self, kind: Kind, aside: &mut Vec<SetAside>) -> Result<T, StateError> {

@@ -7,6 +7,15 @@ use taints::{Effect, Taint};
 use super::{Memory, State, StateError};
 use crate::health::{HealthRecord, Intent, Stamp};
 use crate::inventory::{InventoryRecord, SeenVersions};
+use crate::owner::{Offer, Owner, Which};
+
+fn offer(which: Which) -> Offer {
+    let owner = match which {
+        Which::Any => Owner::Plugin { resource: "nvidia.com/gpu".into() },
+        _ => Owner::Driver { name: "gpu.nvidia.com".into() },
+    };
+    Offer { owner, which }
+}
 
 fn memory() -> Memory {
     let stamp = Stamp {
@@ -27,6 +36,7 @@ fn memory() -> Memory {
         inventory: InventoryRecord { versions, ..InventoryRecord::default() },
         health: HealthRecord { cards: Vec::new(), stamps: vec![stamp] },
         marks: vec![mark],
+        others: [Which::Any, Which::At("0000:3b:00.0".parse().unwrap()), Which::Is("gpu-a".into())].map(offer).into(),
     }
 }
 

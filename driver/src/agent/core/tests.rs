@@ -24,7 +24,9 @@ fn core(memory: Memory, now: i64) -> Core {
         stale_after: SignedDuration::from_secs(35),
     };
     let health = Health::restore(config, memory.health, &policy, at(now));
-    Core::new("node-a", Inventory::restore(memory.inventory), health, policy).remembering_marks(memory.marks)
+    Core::new("node-a", Inventory::restore(memory.inventory), health, policy)
+        .remembering_marks(memory.marks)
+        .remembering_others(memory.others)
 }
 
 fn running(cards: u8) -> Core {

@@ -55,6 +55,22 @@ async fn a_server_that_stumbles_at_the_start_does_not_get_a_contested_card() {
     agent.end().await;
 }
 
+/// A boot: kubelet has wiped the node's slices, and the other owner is not back yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_card_of_another_owner_is_not_offered_when_the_agent_starts_before_that_one() {
+    let node = Node::new().await;
+    node.server.put_slice(foreign("theirs", "gpu.nvidia.com/pcieBusID", "00000000:3B:00.0"));
+    let agent = node.start().await;
+    node.server.until(|slices| ours(slices).len() == 7).await;
+    agent.end().await;
+    node.server.wipe();
+    let agent = node.start_with(|config| config.other_owner_grace.0 = Duration::from_secs(3600)).await;
+    let slices = node.server.until(|slices| !ours(slices).is_empty()).await;
+    assert_eq!((ours(&slices).len(), ours(&slices).contains(&name(1))), (7, false));
+    agent.until_told("/readyz", |_, text| text.contains("[!]owner degraded: 1 of 8 GPUs (0000:3b:00.0)")).await;
+    agent.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_flag_other_owners_are_not_looked_for() {
     let node = Node::new().await;

@@ -22,7 +22,15 @@ impl Bench {
         let (sender, others) = watch::channel(None);
         let ours = Owner { driver: "gpu.devicetaint.dev".to_owned(), node: "node-a".to_owned() };
         let metrics = OwnerMetrics::default();
-        let looker = Looker { client: server.client(), ours, grace: GRACE, look, others: sender, metrics };
+        let looker = Looker {
+            client: server.client(),
+            ours,
+            grace: GRACE,
+            remembered: BTreeSet::new(),
+            look,
+            others: sender,
+            metrics,
+        };
         let stop = CancellationToken::new();
         let task = tokio::spawn(looker.run(stop.clone()));
         Self { server, others, stop, task }
