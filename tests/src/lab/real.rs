@@ -118,7 +118,10 @@ impl RealCluster {
                 _ => {}
             }
         }
-        serves_marks(client).await?;
+        // Where helm installs us, it makes the kind later, and waits for it itself.
+        if !self.installed {
+            serves_marks(client).await?;
+        }
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
         until(accounts, "the namespace's default service account", CLEAN_WITHIN, |accounts| {
             let key = format!("{NAMESPACE}/default");
