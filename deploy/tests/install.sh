@@ -172,7 +172,7 @@ kubectl delete resourceclaim install > /dev/null
 "$helm" uninstall $name --namespace $name --wait > /dev/null
 kubectl wait resourceslice --all --for delete --timeout 90s > /dev/null 2>&1 || true
 [ -z "$(kubectl get resourceslices --output name)" ] || fail "slices are left"
-left="$(kubectl get clusterroles,clusterrolebindings,deviceclasses,validatingadmissionpolicies,validatingadmissionpolicybindings --output name | grep -E 'gpu[.]devicetaint[.]dev|device-taint-manager' || true)"
+left="$(kubectl --namespace default get roles,rolebindings,clusterroles,clusterrolebindings,deviceclasses,validatingadmissionpolicies,validatingadmissionpolicybindings --output name | grep -E 'gpu[.]devicetaint[.]dev|device-taint-manager' || true)"
 [ -z "$left" ] || fail "left behind: $left"
 kubectl get crd devicemarks.devicetaint.dev > /dev/null || fail "helm must not take marks of people away"
 step "the chart holds"

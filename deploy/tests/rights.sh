@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each right of the two ClusterRoles of the chart is needed: both programs work with their ServiceAccounts' tokens, and with
+# Each right of the chart's roles is needed: both programs work with their ServiceAccounts' tokens, and with
 # any one right taken away a named thing fails. Against an API server on which the chart is installed, with the programs outside of
 # pods. Takes rights away for moments: not for a cluster that is in use.
 #
@@ -74,20 +74,26 @@ said() { grep -qF "$1" "$work/log" || curl --silent "$at/readyz" | grep -qF "$1"
 taken=
 without() {
   role="$release:$1"; taken="$taken $1/$2/$3"
-  rule="$(rules_of "$1" | grep -n "^[^ ]*\"$3\".* .*\"$2\"" | cut -d: -f1)"
+  place=(clusterrole); [ "$1/$3" != gpu-driver/events ] || place=(--namespace default role)
+  rule="$(rules_in "$role" "${place[@]}" | grep -n "^[^ ]*\"$3\".* .*\"$2\"" | cut -d: -f1)"
   [[ "$rule" =~ ^[0-9]+$ ]] || fail "of the rules of $role one must allow $2 $3"
   rule=$((rule - 1))
-  before="$("$kubectl" get clusterrole "$role" -o jsonpath="{.rules[$rule].verbs}")"
+  before="$("$kubectl" get "${place[@]}" "$role" -o jsonpath="{.rules[$rule].verbs}")"
   change "${before/\"$2\"/\"none\"}"
   local subresource=(); [[ "$3" == */* ]] && subresource=(--subresource "${3#*/}")
-  until_true "the loss of $2 $3" can_not "$2" "${3%%/*}" "${subresource[@]}" --as "system:serviceaccount:$namespace:$1"
+  until_true "the loss of $2 $3" can_not "$2" "${3%%/*}" "${subresource[@]}" --namespace default --as "system:serviceaccount:$namespace:$1"
 }
-# rules_of ROLE: resources and verbs of each rule, one rule a line.
-rules_of() { "$kubectl" get clusterrole "$release:$1" -o jsonpath='{range .rules[*]}{.resources}{" "}{.verbs}{"\n"}{end}'; }
-change() { "$kubectl" patch clusterrole "$role" --type json -p "[{\"op\":\"replace\",\"path\":\"/rules/$rule/verbs\",\"value\":$1}]" > /dev/null; }
+# rules_in ROLE KIND...: resources and verbs of each rule, one rule a line.
+rules_in() { local role="$1"; shift; "$kubectl" get "$@" "$role" -o jsonpath='{range .rules[*]}{.resources}{" "}{.verbs}{"\n"}{end}'; }
+# Of all roles of an account.
+rules_of() {
+  rules_in "$release:$1" clusterrole
+  [ "$1" != gpu-driver ] || rules_in "$release:$1" --namespace default role
+}
+change() { "$kubectl" patch "${place[@]}" "$role" --type json -p "[{\"op\":\"replace\",\"path\":\"/rules/$rule/verbs\",\"value\":$1}]" > /dev/null; }
 back() { change "$before"; role=; }
 can_not() { ! "$kubectl" auth can-i "$@" --quiet 2> /dev/null; }
-role=
+role= place=()
 
 clean() {
   stop

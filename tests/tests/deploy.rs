@@ -9,7 +9,7 @@ use gpu_driver::config::Config as AgentArgs;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PodSpec, Probe, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::api::resource::v1::DeviceClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -47,7 +47,7 @@ fn survives<T: DeserializeOwned + Serialize>(object: &Value) {
 
 /// Each file that was rendered, and how many objects it has: none is lost between the documents.
 const RENDERED: [(&str, usize); 3] =
-    [("manifests.yaml", 17), ("tests/rendered/minimal.yaml", 2), ("tests/rendered/unprivileged.yaml", 20)];
+    [("manifests.yaml", 19), ("tests/rendered/minimal.yaml", 2), ("tests/rendered/unprivileged.yaml", 22)];
 
 #[test]
 fn every_object_is_of_the_api_to_its_last_field() {
@@ -65,6 +65,8 @@ fn of_the_api(objects: &[Value]) {
             "ServiceAccount" => survives::<ServiceAccount>(object),
             "ClusterRole" => survives::<ClusterRole>(object),
             "ClusterRoleBinding" => survives::<ClusterRoleBinding>(object),
+            "Role" => survives::<Role>(object),
+            "RoleBinding" => survives::<RoleBinding>(object),
             "DaemonSet" => survives::<DaemonSet>(object),
             "Deployment" => survives::<Deployment>(object),
             "DeviceClass" => survives::<DeviceClass>(object),
