@@ -38,6 +38,16 @@ pub(crate) enum FormError {
         /// The server's version.
         version: String,
     },
+    /// Whether a taint in a slice would be lost is not known.
+    #[error(
+        "this API server ({version}) serves no DeviceTaintRule, and whether it stores taints of ResourceSlices cannot be told: you may not create \
+         resourceslices, with which that is tried (a dry run), and no slice has a taint. Ask somebody who may, or turn the gate DRADeviceTaints on \
+         (it is on by default since 1.36)"
+    )]
+    Unsure {
+        /// The server's version.
+        version: String,
+    },
 }
 
 /// The forms of marks that a server serves, in the order in which they are looked through.
@@ -57,13 +67,15 @@ pub(crate) fn of_new(server: &Server, found: &Found) -> Result<Form, FormError> 
     }
 }
 
-/// Whether slices carry taints here: as the server answered, or by its version where it did not say.
-pub(crate) fn check_stored(server: &Server, answered: Option<bool>) -> Result<(), FormError> {
+/// Whether slices carry taints here: as the server answered. Where it did not, one that is there is proof, and else its version says.
+pub(crate) fn check_stored(server: &Server, answered: Option<bool>, seen: bool) -> Result<(), FormError> {
     /// From here on the gate is on by default.
     const BETA: (u32, u32) = (1, 36);
-    match answered.unwrap_or(server.release >= BETA) {
-        true => Ok(()),
-        false => Err(FormError::NotStored { version: server.version.clone() }),
+    match answered {
+        Some(true) => Ok(()),
+        Some(false) => Err(FormError::NotStored { version: server.version.clone() }),
+        None if seen || server.release >= BETA => Ok(()),
+        None => Err(FormError::Unsure { version: server.version.clone() }),
     }
 }
 
@@ -108,11 +120,14 @@ mod tests {
     #[test]
     fn a_server_that_drops_taints_is_no_place_for_a_mark() {
         let old = Server { version: "v1.35.4".into(), release: (1, 35), ..server(None, true) };
-        assert_eq!(check_stored(&old, Some(true)), Ok(()));
-        assert_eq!(check_stored(&server(None, true), None), Ok(()));
-        for (server, answered) in [(&old, None), (&server(None, true), Some(false))] {
-            let refused = check_stored(server, answered).unwrap_err().to_string();
-            assert!(refused.contains("gate DRADeviceTaints on"), "{refused}");
+        assert_eq!(check_stored(&old, Some(true), false), Ok(()));
+        assert_eq!(check_stored(&old, None, true), Ok(()), "a taint in a slice is proof");
+        assert_eq!(check_stored(&server(None, true), None, false), Ok(()));
+        for (server, answered, words) in
+            [(&old, None, "cannot be told"), (&server(None, true), Some(false), "stores no taints")]
+        {
+            let refused = check_stored(server, answered, false).unwrap_err().to_string();
+            assert!(refused.contains("gate DRADeviceTaints on") && refused.contains(words), "{refused}");
         }
     }
 

@@ -217,7 +217,7 @@ fn users(fleet: &Fleet, id: &DeviceId) -> Vec<User> {
 /// The rows for people.
 pub(crate) fn table(rows: &[Row], wide: bool) -> String {
     if rows.is_empty() {
-        return "no devices are published\n".to_owned();
+        return "no devices are published; why, a node's agent says in its /readyz and in events of the Node (kubectl describe node)\n".to_owned();
     }
     let mut headings = vec!["NODE", "DEVICE", "UUID", "PRODUCT", "HEALTH", "TAINTS", "USED BY"];
     if wide {

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cluster::mark::{Form, Stored};
-use cluster::{ConnectOptions, Server, connect};
+use cluster::{ConnectOptions, connect};
 use taints::object::DeviceId;
 
 use crate::cli::{Arguments, Command, ListArguments, TaintArguments, UntaintArguments};
@@ -82,7 +82,7 @@ async fn taint(client: &kube::Client, wish: &TaintArguments) -> anyhow::Result<(
     let existing = existing(client, &forms, &mark.name()).await?;
     let said = match mark::decide_taint(mark, existing.as_ref(), wish.overwrite)? {
         mark::Taint::Create(mark) => {
-            let form = form_of_new(client, server, &found).await?;
+            let form = form_of_new(client, &world, &found).await?;
             let stored = cluster::mark::create(client, form, &mark).await?;
             mark::tainted_text(server, &stored, "tainted", &[])
         }
@@ -108,10 +108,11 @@ async fn existing(client: &kube::Client, forms: &[Form], name: &str) -> anyhow::
     Ok(None)
 }
 
-async fn form_of_new(client: &kube::Client, server: &Server, found: &target::Found) -> anyhow::Result<Form> {
-    let form = form::of_new(server, found)?;
+async fn form_of_new(client: &kube::Client, world: &World, found: &target::Found) -> anyhow::Result<Form> {
+    let form = form::of_new(&world.server, found)?;
     if form == Form::Mark {
-        form::check_stored(server, cluster::probe::stores_slice_taints(client).await.ok())?;
+        let answered = cluster::probe::stores_slice_taints(client).await.ok();
+        form::check_stored(&world.server, answered, world.has_slice_taints())?;
     }
     Ok(form)
 }

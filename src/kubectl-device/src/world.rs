@@ -67,6 +67,11 @@ impl World {
         self.fleet.pools().flat_map(|(driver, pool, _)| self.fleet.devices(driver, pool))
     }
 
+    /// Whether a slice has a taint: the server stores them, then.
+    pub(crate) fn has_slice_taints(&self) -> bool {
+        self.devices().any(|listed| !listed.device.taints.is_empty())
+    }
+
     /// The drivers whose device of this name a mark of ours names, sorted.
     pub(crate) fn marked(&self, pool: &str, device: &str) -> impl Iterator<Item = &str> {
         let named = self.marks.iter().filter(move |mark| mark.pool == pool && mark.device == device);
