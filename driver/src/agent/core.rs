@@ -18,7 +18,6 @@ use crate::policy::Policy;
 use crate::slices::{Attribute, Capacity, Card, Device, Limits, Pool, StoredTaints};
 use crate::state::Memory;
 
-pub use self::marks::MarkNews;
 use self::marks::MarksKnown;
 
 /// Inventory and health of this node.
@@ -45,7 +44,16 @@ pub struct Outcome {
     /// What is remembered differs.
     pub persist: bool,
     /// For the log, in order.
-    pub told: Vec<String>,
+    pub told: Vec<News>,
+}
+
+/// Something for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    /// The words.
+    pub text: String,
+    /// Whether a person should look after it.
+    pub is_problem: bool,
 }
 
 /// What the rest of the agent sees of the node.
@@ -286,11 +294,13 @@ impl Core {
 }
 
 fn outcome(cards: &inventory::Changes, findings: &health::Changes) -> Outcome {
-    let told = cards.events.iter().map(ToString::to_string).chain(findings.events.iter().map(ToString::to_string));
+    let of_cards = cards.events.iter().map(|event| News { text: event.to_string(), is_problem: false });
+    let of_findings =
+        findings.events.iter().map(|event| News { text: event.to_string(), is_problem: event.isolates() });
     Outcome {
         changed: cards.devices_changed || findings.taints_changed || !cards.events.is_empty(),
         persist: cards.persist || findings.persist,
-        told: told.collect(),
+        told: of_cards.chain(of_findings).collect(),
     }
 }
 

@@ -1,10 +1,11 @@
-//! Tells people what they should act on: cards that have another owner (log, metric, readiness, one event on the Node), and an API server that stores
+//! Tells people what they should act on: what changed on cards and marks (log), cards that have another owner (log, metric, readiness, one event on the Node), and an API server that stores
 //! no device taints (the event; the publisher has told the rest).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::sync::watch;
 
+use super::core::News;
 use crate::http_checks::Level;
 use crate::metrics::OwnerMetrics;
 use crate::notices::Notices;
@@ -75,5 +76,16 @@ impl Contests {
             self.notices.tell(REASON, &announced(owner));
         }
         self.announced = owners;
+    }
+}
+
+/// Writes news to the log. What keeps work away from a card is a warning: that is what a person searches for first.
+pub(super) fn tell(news: &[News]) {
+    for news in news {
+        if news.is_problem {
+            tracing::warn!("{}", news.text);
+        } else {
+            tracing::info!("{}", news.text);
+        }
     }
 }

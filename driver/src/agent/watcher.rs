@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::core::{Core, Outcome, View};
 use super::remembered::Remembered;
 use super::share;
-use super::telling::{Contests, TaintsOff};
+use super::telling::{Contests, TaintsOff, tell};
 use crate::claims::Devices;
 use crate::http_checks::Level;
 use crate::inventory::{Inventory, NvmlState, SysfsError, SysfsView, read_sysfs};
@@ -199,9 +199,7 @@ impl Watcher {
     /// Shares what changed; to the publisher only once marks and other owners are settled, for which claims and health do not wait. The publisher does
     /// not wait for the disk, for it is what keeps new work away from a bad card, but for new cards.
     async fn follow(&mut self, outcome: &Outcome) {
-        for text in &outcome.told {
-            tracing::info!("{text}");
-        }
+        tell(&outcome.told);
         self.unshared |= outcome.changed || outcome.persist;
         let ready = self.unshared && self.core.is_read() && self.others.borrow().is_some();
         let view = ready.then(|| {
@@ -219,13 +217,7 @@ impl Watcher {
     }
 
     fn tell_marks(&mut self, pool: &Pool) {
-        for news in self.core.mark_news(pool) {
-            if news.is_problem {
-                tracing::warn!("{}", news.text);
-            } else {
-                tracing::info!("{}", news.text);
-            }
-        }
+        tell(&self.core.mark_news(pool));
         let marks = self.core.marks_by_standing();
         self.metrics.marks.replace(marks.into_iter().map(|(standing, count)| (vec![("standing", standing)], count)));
     }

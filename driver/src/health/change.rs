@@ -63,6 +63,14 @@ impl FindingEvent {
     }
 }
 
+impl FindingEvent {
+    /// Whether it keeps new work away from the card, or from a part of it.
+    #[must_use]
+    pub fn isolates(&self) -> bool {
+        self.response.isolates() && !matches!(self.kind, FindingEventKind::Cleared { .. })
+    }
+}
+
 impl fmt::Display for FindingEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GPU at {} ({}): {}", self.pci, self.card, self.id)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Core, Outcome};
+use super::{Core, News, Outcome};
 use crate::health::{Intent, IntentStanding};
 use crate::slices::Pool;
 
@@ -15,15 +15,6 @@ pub(super) struct MarksKnown {
     settled: bool,
     /// How each mark stood when it was last told.
     told: BTreeMap<String, IntentStanding>,
-}
-
-/// Something to tell of a mark.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MarkNews {
-    /// The words.
-    pub text: String,
-    /// Whether a person should look after it.
-    pub is_problem: bool,
 }
 
 impl Core {
@@ -58,7 +49,7 @@ impl Core {
     }
 
     /// What became of marks since this was last asked, by the pool that is to be published.
-    pub fn mark_news(&mut self, pool: &Pool) -> Vec<MarkNews> {
+    pub fn mark_news(&mut self, pool: &Pool) -> Vec<News> {
         let standings = self.health.intent_standings(&self.inventory, &self.marks.intents);
         let mut news = Vec::new();
         let mut now = BTreeMap::new();
@@ -66,12 +57,12 @@ impl Core {
             let standing = if standing == IntentStanding::Followed { shown(intent, pool) } else { standing };
             if self.marks.told.get(&intent.mark) != Some(&standing) {
                 let text = format!("mark {}: taint {} of {} is {standing}", intent.mark, intent.taint, intent.device);
-                news.push(MarkNews { text, is_problem: standing != IntentStanding::Followed });
+                news.push(News { text, is_problem: standing != IntentStanding::Followed });
             }
             now.insert(intent.mark.clone(), standing);
         }
         let gone = self.marks.told.keys().filter(|mark| !now.contains_key(*mark));
-        news.extend(gone.map(|mark| MarkNews { text: format!("mark {mark} is gone"), is_problem: false }));
+        news.extend(gone.map(|mark| News { text: format!("mark {mark} is gone"), is_problem: false }));
         self.marks.told = now;
         news
     }

@@ -66,6 +66,7 @@ fn a_fault_taints_its_own_card_and_tells_kubelet() {
     let mut core = running(3);
     let outcome = core.observe(&xid(1, 79), None, at(5));
     assert!(outcome.changed && outcome.persist && outcome.told.len() == 1, "{outcome:?}");
+    assert!(outcome.told[0].is_problem, "a search for warnings finds it: {outcome:?}");
     let view = view(&mut core, 5);
     assert_eq!(taints(&view), [format!("{} gpu.devicetaint.dev/xid=79:NoSchedule", name(1))]);
     let states: Vec<_> = view.report.devices.iter().map(|device| device.state).collect();
