@@ -20,7 +20,7 @@ const SLICE: &str = "/apis/resource.k8s.io/v1/resourceslices/*";
 pub const PUBLISH: Scenario = Scenario {
     name: "failed-publish-is-retried",
     about: "F15: a taint that could not be published is published as soon as the API server takes it",
-    needs: &[Need::FailingServer],
+    needs: &[Need::FailingServer, Need::Taints],
     plan: failing_server,
     steps: &[
         step!("Writing slices fails with 500, with 409, and with a cut connection.", break_publishing),
