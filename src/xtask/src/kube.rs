@@ -67,7 +67,7 @@ enum Task {
     /// Run the table of scenarios on a real cluster, started for it and stopped again
     Test(test::TestArgs),
     /// Run the table of scenarios on every version, and write docs/compatibility.md
-    Matrix,
+    Matrix(matrix::MatrixArgs),
 }
 
 /// Options of `cargo xtask kube up`.
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Task::Up(args) => up::run(args),
         Task::Down(args) => down::run(args),
         Task::Test(args) => test::run(args),
-        Task::Matrix => matrix::run(),
+        Task::Matrix(args) => matrix::run(args),
     }
 }
 

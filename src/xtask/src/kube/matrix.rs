@@ -3,16 +3,23 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::interrupt::Interrupt;
-use super::layout::RunDir;
 use super::test::OwnCluster;
 use super::version::Version;
 use super::{ScenariosFailed, build, process, say, test};
+
+/// Options of `cargo xtask kube matrix`.
+#[derive(clap::Args, Clone, Debug)]
+pub(super) struct MatrixArgs {
+    /// Keep what each column's run reported in this folder, and run only the columns whose report is not there: half an hour that was interrupted goes on
+    #[arg(long, value_name = "DIR")]
+    reports: Option<PathBuf>,
+}
 
 /// How one scenario went on one version, as the table reports it.
 #[derive(Clone, Debug, Deserialize)]
@@ -48,6 +55,13 @@ impl fmt::Display for Setting {
     }
 }
 
+impl Setting {
+    /// The name of its report.
+    fn file(self) -> String {
+        format!("{}{}.jsonl", self.version, if self.stock { "-stock" } else { "" })
+    }
+}
+
 /// Every version with taints and rules on; then as it comes, where that differs in taints or rules.
 fn settings() -> Vec<Setting> {
     let told = Version::ALL.map(|version| Setting { version, stock: false });
@@ -56,16 +70,24 @@ fn settings() -> Vec<Setting> {
 }
 
 /// Runs every column, writes the document, and fails when a scenario did: the document says which.
-pub(super) fn run() -> Result<()> {
+pub(super) fn run(args: &MatrixArgs) -> Result<()> {
     let program = test::build_table()?;
     for version in Version::ALL {
         build::ensure(version)?;
     }
     // From here on a signal stops the cluster before it ends us.
     let interrupt = Interrupt::listen()?;
+    let not_kept = tempfile::tempdir().context("make a folder for the reports")?;
+    let reports = args.reports.as_deref().unwrap_or(not_kept.path());
+    fs::create_dir_all(reports).with_context(|| format!("make {}", reports.display()))?;
     let mut columns = Vec::new();
     for setting in settings() {
-        let outcomes = outcomes(&program, setting, &interrupt).with_context(|| format!("Kubernetes {setting}"))?;
+        let report = reports.join(setting.file());
+        let outcomes = match report.exists() {
+            true => read(&report),
+            false => outcomes(&program, setting, &report, &interrupt),
+        };
+        let outcomes = outcomes.with_context(|| format!("Kubernetes {setting}"))?;
         columns.push(Column { setting, outcomes });
     }
     let path = crate::repository_root().join("docs/compatibility.md");
@@ -79,23 +101,28 @@ pub(super) fn run() -> Result<()> {
 }
 
 /// Starts a cluster, runs the table on it, and stops it; its logs stay where a scenario failed.
-fn outcomes(program: &Path, setting: Setting, interrupt: &Interrupt) -> Result<Vec<Outcome>> {
+fn outcomes(program: &Path, setting: Setting, report: &Path, interrupt: &Interrupt) -> Result<Vec<Outcome>> {
     let Setting { version, stock } = setting;
     // A folder for each column: the logs of one are not the next one's leftovers.
     let purpose = format!("m{}{}", version.module(), if stock { "s" } else { "" });
-    let report = tempfile::NamedTempFile::new().context("make a file for the report")?;
+    // Under another name while it grows: a report is whole.
+    let partial = report.with_extension("partial");
     OwnCluster { version, stock, upstream_evictor: false, purpose: &purpose }.with(
         |outcomes: &Vec<Outcome>| outcomes.iter().any(Outcome::failed),
-        |run| reported(program, run, report.path(), interrupt),
+        |run| {
+            interrupt
+                .attend(process::mark(&mut test::table_command(program, run), run).arg("--report").arg(&partial))?;
+            fs::rename(&partial, report).context("the table ended without a report; its words are above")?;
+            read(report)
+        },
     )
 }
 
 /// What failed stands in the report.
-fn reported(program: &Path, run: &RunDir, report: &Path, interrupt: &Interrupt) -> Result<Vec<Outcome>> {
-    interrupt.attend(process::mark(&mut test::table_command(program, run), run).arg("--report").arg(report))?;
-    let text = fs::read_to_string(report).context("read the report")?;
-    ensure!(!text.is_empty(), "the table ended without a report; its words are above");
-    text.lines().map(|line| serde_json::from_str(line).context("read the report")).collect()
+fn read(report: &Path) -> Result<Vec<Outcome>> {
+    let text = fs::read_to_string(report).with_context(|| format!("read {}", report.display()))?;
+    ensure!(!text.is_empty(), "{} is empty: the table ended without a report; its words are above", report.display());
+    text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("read {}", report.display()))).collect()
 }
 
 fn document(columns: &[Column]) -> String {
