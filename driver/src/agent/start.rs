@@ -302,6 +302,7 @@ fn watcher(
         known,
         published,
         others,
+        heeded: None,
         contests,
         taints_off,
         marks,

@@ -66,6 +66,8 @@ pub(super) struct Watcher {
     pub(super) published: watch::Receiver<Published>,
     /// What others offer; `None` until somebody looked, well or not.
     pub(super) others: watch::Receiver<Option<Others>>,
+    /// Of that, what the core has taken in: what is published is never older than what is decided by.
+    pub(super) heeded: Option<Others>,
     pub(super) contests: Contests,
     pub(super) taints_off: TaintsOff,
     /// The marks of people for devices of this node.
@@ -174,8 +176,9 @@ impl Watcher {
 
     /// Somebody else offers our cards, or no longer does.
     async fn heed(&mut self) {
-        let others = self.others.borrow_and_update().clone().unwrap_or_default();
+        let Some(others) = self.others.borrow_and_update().clone() else { return };
         let persist = self.core.heed(&others.offers);
+        self.heeded = Some(others);
         self.follow(&Outcome { changed: true, persist, ..Outcome::default() }).await;
     }
 
@@ -201,7 +204,7 @@ impl Watcher {
     async fn follow(&mut self, outcome: &Outcome) {
         tell(&outcome.told);
         self.unshared |= outcome.changed || outcome.persist;
-        let ready = self.unshared && self.core.is_read() && self.others.borrow().is_some();
+        let ready = self.unshared && self.core.is_read() && self.heeded.is_some();
         let view = ready.then(|| {
             let limits = self.published.borrow().limits.unwrap_or(Limits::CURRENT);
             self.core.view(&limits, now())
@@ -223,9 +226,9 @@ impl Watcher {
     }
 
     fn share(&mut self, View { pool, devices, report, contested }: View) {
-        let unreadable = self.others.borrow().as_ref().and_then(|others| others.unreadable.clone());
+        let unreadable = self.heeded.as_ref().and_then(|others| others.unreadable.clone());
         self.contests.share(&contested, self.core.inventory().cards().count(), unreadable);
-        if self.core.knows_marks() && self.others.borrow().as_ref().is_some_and(|others| others.settled) {
+        if self.core.knows_marks() && self.heeded.as_ref().is_some_and(|others| others.settled) {
             self.want(pool);
         }
         share(&self.outputs.devices, devices);

@@ -21,7 +21,7 @@ use super::offer::{self, Offer};
 use super::standing::Standing;
 use crate::metrics::OwnerMetrics;
 use crate::slices::Owner;
-use crate::slices::backoff::Backoff;
+use crate::slices::backoff::{Backoff, seed_of};
 
 /// One call. The first publish waits for it: longer than a healthy server needs.
 const CALL: Duration = Duration::from_secs(3);
@@ -131,7 +131,7 @@ impl Looker {
             source: Source::Node,
             offers: offer::of_node,
             tell,
-            seed: seed(&self.ours.node),
+            seed: seed_of(&self.ours.node),
         }
     }
 
@@ -143,14 +143,13 @@ impl Looker {
             source: Source::Slices,
             offers: move |slice: &Value| offer::of_slice(slice, &ours),
             tell,
-            seed: seed(&self.ours.node).wrapping_add(1),
+            seed: seed_of(&self.ours.node).wrapping_add(1),
         }
     }
 
     /// Joins what both looks bring, and shares it when it differs.
     async fn collect(&self, mut news: mpsc::Receiver<(Source, News)>) {
-        let mut collected = Collected::default();
-        let mut standing = Standing::new(self.grace).remembering(&self.remembered, Instant::now());
+        let (mut collected, mut standing) = (Collected::default(), Standing::new(self.grace));
         loop {
             let due = standing.due();
             tokio::select! {
@@ -161,7 +160,7 @@ impl Looker {
                 () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
             let now = Instant::now();
-            standing.observe(&collected.all(), now);
+            standing.observe(&collected.there(&self.remembered), now);
             if collected.looked() {
                 let (unreadable, settled) = (collected.unreadable(), collected.settled());
                 let others = Some(Others { offers: standing.counting(now), unreadable, settled });
@@ -186,8 +185,11 @@ impl Looker {
 }
 
 impl Collected {
-    fn all(&self) -> BTreeSet<Offer> {
-        self.offers.values().flatten().cloned().collect()
+    /// What is offered. What was remembered is, until both lists came: nothing else is known of it, and its grace begins then.
+    fn there(&self, remembered: &BTreeSet<Offer>) -> BTreeSet<Offer> {
+        let listed = [Source::Node, Source::Slices].iter().all(|source| self.offers.contains_key(source));
+        let waiting = if listed { None } else { Some(remembered) };
+        self.offers.values().chain(waiting).flatten().cloned().collect()
     }
 
     /// Whether no look is waited for any more.
@@ -299,11 +301,6 @@ impl<F: Fn(&Value) -> BTreeSet<Offer>> Look<F> {
         // Nobody listens any more when the agent ends.
         self.tell.send((self.source, news)).await.ok();
     }
-}
-
-/// So that the agents of a cluster do not come back all at once.
-fn seed(node: &str) -> u64 {
-    node.bytes().fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
 }
 
 #[cfg(test)]

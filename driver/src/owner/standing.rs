@@ -2,7 +2,7 @@
 //!
 //! A kubelet that starts deletes every slice of its node and sets a device plugin's resources to zero; the other owner puts them back seconds later,
 //! Kubernetes' own helper of drivers half a minute later. A card that came and went with that would be offered twice for a while, so an owner that is
-//! gone counts until it has been away for some time, also when the agent was started anew meanwhile, as after a boot. It also keeps two agents that both give way from doing so in turn without end.
+//! gone counts until it has been away for some time. It also keeps two agents that both give way from doing so in turn without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,13 +23,6 @@ impl Standing {
     #[must_use]
     pub fn new(grace: Duration) -> Self {
         Self { grace, offers: BTreeMap::new() }
-    }
-
-    /// With what counted when the agent ended: it counts as gone from `now` on, until somebody sees it.
-    #[must_use]
-    pub fn remembering(mut self, offers: &BTreeSet<Offer>, now: Instant) -> Self {
-        self.offers.extend(offers.iter().map(|offer| (offer.clone(), Some(now))));
-        self
     }
 
     /// Takes in what is offered `now`.
@@ -78,16 +71,6 @@ mod tests {
         standing.observe(&offers(&["b"]), at(10));
         assert_eq!((standing.counting(at(69)), standing.due()), (offers(&["a", "b"]), Some(at(70))));
         assert_eq!((standing.counting(at(70)), standing.due()), (offers(&["b"]), None));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_that_counted_before_a_restart_counts_until_it_is_seen_or_the_grace_is_over() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut standing = Standing::new(GRACE).remembering(&offers(&["a", "b"]), start);
-        standing.observe(&offers(&["b"]), at(10));
-        assert_eq!((standing.counting(at(59)), standing.due()), (offers(&["a", "b"]), Some(at(60))));
-        assert_eq!((standing.counting(at(60)), standing.due()), (offers(&["b"]), None));
     }
 
     #[tokio::test(start_paused = true)]

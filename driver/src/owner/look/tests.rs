@@ -19,18 +19,14 @@ struct Bench {
 
 impl Bench {
     fn start(server: FakeServer, look: bool) -> Self {
+        Self::start_remembering(server, look, BTreeSet::new())
+    }
+
+    fn start_remembering(server: FakeServer, look: bool, remembered: BTreeSet<Offer>) -> Self {
         let (sender, others) = watch::channel(None);
         let ours = Owner { driver: "gpu.devicetaint.dev".to_owned(), node: "node-a".to_owned() };
         let metrics = OwnerMetrics::default();
-        let looker = Looker {
-            client: server.client(),
-            ours,
-            grace: GRACE,
-            remembered: BTreeSet::new(),
-            look,
-            others: sender,
-            metrics,
-        };
+        let looker = Looker { client: server.client(), ours, grace: GRACE, remembered, look, others: sender, metrics };
         let stop = CancellationToken::new();
         let task = tokio::spawn(looker.run(stop.clone()));
         Self { server, others, stop, task }
@@ -140,6 +136,23 @@ async fn who_is_refused_is_waited_for_by_nobody() {
     let asked = Instant::now();
     assert!(bench.until(|others| others.settled).await.unreadable.is_some());
     assert!(asked.elapsed() < FIRST_WAIT, "{:?}", asked.elapsed());
+    bench.end().await;
+}
+
+/// A node boots, and the API server is away for longer than the grace; when it comes, the other owner is not back yet.
+#[tokio::test(start_paused = true)]
+async fn one_that_was_remembered_counts_until_the_grace_is_over_after_the_first_full_look() {
+    let server = FakeServer::new();
+    server.plan("list-others", Fault::Cut, 100);
+    let mut bench = Bench::start_remembering(server, true, [driver("gpu-1")].into());
+    bench.until(|others| others.unreadable.is_some()).await;
+    tokio::time::sleep(GRACE * 2).await;
+    assert_eq!(bench.others.borrow().clone().unwrap().offers, [driver("gpu-1")].into());
+    let first = bench.until(|others| others.settled).await;
+    let listed = Instant::now();
+    assert_eq!(first.offers, [driver("gpu-1")].into());
+    bench.until(|others| others.offers.is_empty()).await;
+    assert_eq!(listed.elapsed().as_secs(), GRACE.as_secs());
     bench.end().await;
 }
 
