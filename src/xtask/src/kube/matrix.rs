@@ -16,7 +16,8 @@ use super::{ScenariosFailed, build, process, say, test};
 /// Options of `cargo xtask kube matrix`.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct MatrixArgs {
-    /// Keep what each column's run reported in this folder, and run only the columns whose report is not there: half an hour that was interrupted goes on
+    /// Keep what each column's run reported in this folder, and run only the columns whose report is not there: half an hour that was interrupted goes on. For
+    /// one commit: remove the folder after a change
     #[arg(long, value_name = "DIR")]
     reports: Option<PathBuf>,
 }
@@ -105,15 +106,17 @@ fn outcomes(program: &Path, setting: Setting, report: &Path, interrupt: &Interru
     let Setting { version, stock } = setting;
     // A folder for each column: the logs of one are not the next one's leftovers.
     let purpose = format!("m{}{}", version.module(), if stock { "s" } else { "" });
-    // Under another name while it grows: a report is whole.
-    let partial = report.with_extension("partial");
+    // Under another name first, of this run alone: what is kept was read well.
+    let scratch = tempfile::Builder::new().suffix(".partial").tempfile_in(report.parent().unwrap_or(Path::new(".")));
+    let partial = scratch.context("make a file for the report")?.into_temp_path();
     OwnCluster { version, stock, upstream_evictor: false, purpose: &purpose }.with(
         |outcomes: &Vec<Outcome>| outcomes.iter().any(Outcome::failed),
         |run| {
             interrupt
                 .attend(process::mark(&mut test::table_command(program, run), run).arg("--report").arg(&partial))?;
-            fs::rename(&partial, report).context("the table ended without a report; its words are above")?;
-            read(report)
+            let outcomes = read(&partial)?;
+            fs::rename(&partial, report).with_context(|| format!("keep {}", report.display()))?;
+            Ok(outcomes)
         },
     )
 }
