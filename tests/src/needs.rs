@@ -4,15 +4,11 @@
 //! feature gates that it tells. A small cluster is started as a scenario's plan says, so it meets what a plan can ask for.
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use cluster::probe::stores_slice_taints;
 use kube::Client;
-use kube::api::{Api, PostParams};
-use serde_json::json;
+use taints::Effect;
 
 use crate::lab::rules::rules;
-
-/// Nobody's: slices of our own driver are closed to us where the chart is installed.
-const TRIAL_DRIVER: &str = "trial.devicetaint.dev";
 
 /// Older kubelets show no health of a claim that a pod names: 1.34 unless it has the same name in the pod, 1.35 unless it comes from a template.
 const HEALTH_OF_ANY_CLAIM: u32 = 36;
@@ -24,8 +20,6 @@ pub enum Need {
     FailingServer,
     /// A server whose gates are switched while it runs.
     SwitchedServer,
-    /// Real containers on node n1.
-    Containers,
     /// An agent of node n1 that is a process of the lab, so that a second one can be started next to it.
     AgentProcess,
     /// A server that keeps the taints of slices.
@@ -75,7 +69,6 @@ impl Need {
             Self::SwitchedServer => {
                 (offer.small, "it switches a feature gate of a server that runs, which a real one does not do")
             }
-            Self::Containers => (!offer.small, "it looks into containers, which the small cluster does not have"),
             Self::AgentProcess => (
                 !offer.installed,
                 "it starts agents and deletes their Node as it likes, and here a DaemonSet has the agent",
@@ -128,35 +121,13 @@ impl Offer {
     /// # Errors
     /// When it does not answer.
     pub async fn of(client: &Client, small: bool) -> Result<Self> {
-        let taints = kept_taints(client, &["NoSchedule"]).await? == 1;
-        // A version that does not know the effect refuses the whole slice.
-        let none_taints = taints && kept_taints(client, &["None"]).await? == 1;
+        let taints = stores_slice_taints(client, &Effect::NoSchedule).await?;
+        let none_taints = taints && stores_slice_taints(client, &Effect::None).await?;
         let rules = rules(client).await?.is_some();
         let health_status = small
             || (minor(client).await? >= HEALTH_OF_ANY_CLAIM
                 && gate(&told_gates(client).await?, "ResourceHealthStatus"));
         Ok(Self { taints, none_taints, rules, health_status, small, ..Self::SMALL })
-    }
-}
-
-/// How many taints of these effects a slice would keep. It is written as a dry run: nothing stays of it.
-async fn kept_taints(client: &Client, effects: &[&str]) -> Result<usize> {
-    let taints: Vec<_> =
-        effects.iter().map(|effect| json!({"key": "devicetaint.dev/trial", "effect": effect})).collect();
-    let slice: ResourceSlice = serde_json::from_value(json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
-        "metadata": {"name": "devicetaint-trial"},
-        "spec": {
-            "driver": TRIAL_DRIVER, "nodeName": "devicetaint-trial",
-            "pool": {"name": "devicetaint-trial", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "trial", "taints": taints}],
-        },
-    }))?;
-    let api: Api<ResourceSlice> = Api::all(client.clone());
-    match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &slice).await {
-        Ok(kept) => Ok(kept.spec.devices.iter().flatten().map(|device| device.taints.iter().flatten().count()).sum()),
-        Err(kube::Error::Api(status)) if status.code == 422 => Ok(0),
-        Err(error) => Err(error).context("cannot try what the server keeps of a slice"),
     }
 }
 
@@ -185,7 +156,7 @@ mod tests {
     use super::{Need, Offer, gate, unmet};
 
     #[test]
-    fn a_real_cluster_lacks_what_it_does_not_offer_and_the_small_one_only_containers() {
+    fn a_real_cluster_lacks_what_it_does_not_offer_and_the_small_one_only_what_no_plan_gives() {
         let old = Offer {
             small: false,
             installed: true,
@@ -196,12 +167,12 @@ mod tests {
             ..Offer::SMALL
         };
         assert_eq!(unmet(&[], &old), None);
-        assert_eq!(unmet(&[Need::NoTaints, Need::NoRules, Need::Containers], &old), None);
+        assert_eq!(unmet(&[Need::NoTaints, Need::NoRules], &old), None);
         for need in [Need::AgentProcess, Need::Taints, Need::Rules, Need::FailingServer] {
-            assert!(unmet(&[Need::Containers, need], &old).is_some(), "{need:?}");
+            assert!(unmet(&[Need::NoTaints, need], &old).is_some(), "{need:?}");
             assert_eq!(unmet(&[need, Need::NoTaints, Need::NoRules], &Offer::SMALL), None, "{need:?}");
         }
-        assert!(unmet(&[Need::Containers], &Offer::SMALL).is_some());
+        assert!(unmet(&[Need::TestDriver], &Offer::SMALL).is_some());
         let new = Offer { small: false, ..Offer::SMALL };
         assert!(unmet(&[Need::NoTaints], &new).unwrap().contains("DRADeviceTaints"));
         assert_eq!(unmet(&[Need::Taints, Need::Rules], &new), None);

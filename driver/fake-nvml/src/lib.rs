@@ -8,7 +8,7 @@ pub mod control;
 mod engine;
 mod install;
 mod machine;
-pub mod place;
+mod place;
 mod reload;
 mod watch;
 

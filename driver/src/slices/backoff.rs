@@ -37,6 +37,12 @@ impl Backoff {
     }
 }
 
+/// The seed of a node's agent: one for each, so that the agents of a cluster do not come back all at once.
+#[must_use]
+pub fn seed_of(node: &str) -> u64 {
+    node.bytes().fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
+}
+
 /// When to put right what another writer changed: the first time at once (kubelet deletes every slice when it starts), then later
 /// and later while it goes on, so that two writers do not fight at full speed.
 #[derive(Clone, Debug)]

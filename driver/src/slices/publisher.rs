@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::api::{Heard, News, SliceApi, SliceError};
-use super::backoff::{Backoff, RepairPace};
+use super::backoff::{Backoff, RepairPace, seed_of};
 use super::limits::Limits;
 use super::mirror::{Mirror, StoredTaints};
 use super::model::{Device, Pool};
@@ -108,7 +108,7 @@ impl Publisher {
         metrics: SliceMetrics,
     ) -> Self {
         let owner = api.owner().clone();
-        let seed = owner.node.bytes().fold(0_u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let seed = seed_of(&owner.node);
         Self {
             mirror: Mirror::new(&owner.node),
             api,

@@ -67,7 +67,7 @@ pub(crate) fn of_new(server: &Server, found: &Found) -> Result<Form, FormError> 
     }
 }
 
-/// Whether slices carry taints here: as the server answered. Where it did not, one that is there is proof, and else its version says.
+/// Whether slices carry taints here: as the server answered. Where it did not, one that is there is a sign, and else its version says.
 pub(crate) fn check_stored(server: &Server, answered: Option<bool>, seen: bool) -> Result<(), FormError> {
     /// From here on the gate is on by default.
     const BETA: (u32, u32) = (1, 36);
@@ -121,7 +121,7 @@ mod tests {
     fn a_server_that_drops_taints_is_no_place_for_a_mark() {
         let old = Server { version: "v1.35.4".into(), release: (1, 35), ..server(None, true) };
         assert_eq!(check_stored(&old, Some(true), false), Ok(()));
-        assert_eq!(check_stored(&old, None, true), Ok(()), "a taint in a slice is proof");
+        assert_eq!(check_stored(&old, None, true), Ok(()), "a taint in a slice is a sign");
         assert_eq!(check_stored(&server(None, true), None, false), Ok(()));
         for (server, answered, words) in
             [(&old, None, "cannot be told"), (&server(None, true), Some(false), "stores no taints")]

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use cluster::mark::{Form, Stored};
 use cluster::{ConnectOptions, connect};
+use taints::Effect;
 use taints::object::DeviceId;
 
 use crate::cli::{Arguments, Command, ListArguments, TaintArguments, UntaintArguments};
@@ -111,7 +112,11 @@ async fn existing(client: &kube::Client, forms: &[Form], name: &str) -> anyhow::
 async fn form_of_new(client: &kube::Client, world: &World, found: &target::Found) -> anyhow::Result<Form> {
     let form = form::of_new(&world.server, found)?;
     if form == Form::Mark {
-        let answered = cluster::probe::stores_slice_taints(client).await.ok();
+        let answered = match cluster::probe::stores_slice_taints(client, &Effect::NoSchedule).await {
+            // Who may not write slices gets no answer.
+            Err(error) if error.code() == Some(403) => None,
+            answer => Some(answer?),
+        };
         form::check_stored(&world.server, answered, world.has_slice_taints())?;
     }
     Ok(form)

@@ -41,7 +41,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let gpus = Gpus::install(folder, &arguments.node, arguments.gpus, false)?;
     // There the library finds it without a variable.
-    let beside = folder.join(nvidia_ml::place::CONTROL_BESIDE);
+    let beside = folder.join(nvidia_ml::CONTROL_BESIDE);
     std::fs::rename(gpus.file(), &beside).with_context(|| format!("cannot make {}", beside.display()))?;
     let boot_id = folder.join("boot_id");
     std::fs::write(&boot_id, format!("boot-1-of-{}\n", arguments.node))
